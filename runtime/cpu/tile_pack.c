@@ -2,6 +2,7 @@
 
 #include "runtime/cpu/tile_pack.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { ROWS = 16, TILE = TILE_STEP / 2, HALF = TILE_BLOCK / 2 };
@@ -26,14 +27,19 @@ int tile_terms(DType dtype, int steps, const uint16_t *a, const uint16_t *b,
     return products[which].n_terms;
 }
 
+static int count_parts(const TileSource *s) {
+    return s->rounded ? 1 : tile_parts(s->dtype);
+}
+
 /* --- plainly --- */
 
 /* x, of which `parts` numbers of bf16 are to be the sum. */
 static void split(float x, int parts, uint16_t *out, int64_t stride) {
-    for (int p = 0; p < parts; p++) {
+    if (parts == 1) out[0] = vec_bf16_round(x);
+    for (int p = 0; p < parts && parts > 1; p++) {
         uint32_t bits = vec_bits(x);
         const uint32_t size = bits & 0x7fffffff;
-        if (parts > 1 && size < 0x7f7f8000) bits += 0x8000; /* larger ones would be infinite */
+        if (size < 0x7f7f8000) bits += 0x8000; /* larger ones would be infinite */
         if (size > 0x7f800000) bits |= 0x400000;
         bits &= 0xffff0000;
         out[p * stride] = (uint16_t)(bits >> 16);
@@ -42,7 +48,7 @@ static void split(float x, int parts, uint16_t *out, int64_t stride) {
 }
 
 static void pack_plainly(const TileSource *s, bool as_pairs, int64_t steps, uint16_t *out) {
-    const int parts = tile_parts(s->dtype);
+    const int parts = count_parts(s);
     for (int64_t k = 0; k < steps * TILE_BLOCK; k++)
         for (int i = 0; i < TILE_BLOCK; i++) {
             const bool is_there = i < s->extent && k < s->k;
@@ -51,7 +57,9 @@ static void pack_plainly(const TileSource *s, bool as_pairs, int64_t steps, uint
             uint16_t *to = out + k / TILE_BLOCK * TILE_STEP + i / ROWS * TILE;
             to += as_pairs ? within / 2 * 2 * ROWS + i % ROWS * 2 + within % 2
                            : i % ROWS * TILE_BLOCK + within;
-            split(is_there ? vec_get(s->x, s->dtype, at) : 0, parts, to, steps * TILE_STEP);
+            float x = is_there ? vec_get(s->x, s->dtype, at) : 0;
+            if (s->rounded && fabsf(x) < 0x1p-126f) x = copysignf(0, x);
+            split(x, parts, to, steps * TILE_STEP);
         }
 }
 
@@ -60,12 +68,13 @@ static void pack_plainly(const TileSource *s, bool as_pairs, int64_t steps, uint
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#define USES_512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
+#define USES_512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
 #define FUSED    USES_512 __attribute__((always_inline)) static inline
 
 static bool has_512(void) {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512bf16");
 }
 
 /* 32 numbers in a row as f32; those that are not there are zero. */
@@ -107,11 +116,19 @@ FUSED void split_wide(__m512 x, const int parts, __m512i out[TILE_MAX_PARTS]) {
     out[2] = _mm512_castps_si512(_mm512_sub_ps(x, _mm512_castsi512_ps(out[1])));
 }
 
+/* Those of one part as they are, or rounded. */
+FUSED __m512i load_one_part(const TileSource *s, int64_t at, __mmask32 there) {
+    if (!s->rounded) return _mm512_maskz_loadu_epi16(there, (const uint16_t *)s->x + at);
+    __m512 wide[2];
+    load_wide(s, at, there, wide);
+    return (__m512i)_mm512_cvtne2ps_pbh(wide[1], wide[0]);
+}
+
 /* 32 numbers of a stored row as bf16, by parts. */
 FUSED void load_row(const TileSource *s, const int parts, int64_t at, __mmask32 there,
                     __m512i out[TILE_MAX_PARTS]) {
     if (parts == 1) {
-        out[0] = _mm512_maskz_loadu_epi16(there, (const uint16_t *)s->x + at);
+        out[0] = load_one_part(s, at, there);
         return;
     }
     const __m512i odd =
@@ -134,9 +151,8 @@ FUSED void load_pairs(const TileSource *s, const int parts, int64_t even, int64_
             _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7,
                              38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
         const __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(HALF));
-        const uint16_t *x = s->x;
-        const __m512i e = _mm512_maskz_loadu_epi16(has_even, x + even);
-        const __m512i o = _mm512_maskz_loadu_epi16(has_odd, x + odd);
+        const __m512i e = load_one_part(s, even, has_even);
+        const __m512i o = load_one_part(s, odd, has_odd);
         out[0][0] = _mm512_permutex2var_epi16(e, first, o);
         out[0][1] = _mm512_permutex2var_epi16(e, second, o);
         return;
@@ -240,7 +256,7 @@ FUSED void pack_parts(const TileSource *s, const int parts, bool as_pairs, int64
 }
 
 USES_512 static void pack_512(const TileSource *s, bool as_pairs, int64_t steps, uint16_t *out) {
-    switch (tile_parts(s->dtype)) {
+    switch (count_parts(s)) {
     case 1: pack_parts(s, 1, as_pairs, steps, out); break;
     case 2: pack_parts(s, 2, as_pairs, steps, out); break;
     default: pack_parts(s, 3, as_pairs, steps, out); break;

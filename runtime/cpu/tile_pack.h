@@ -19,6 +19,7 @@ int tile_parts(DType dtype);
 typedef struct TileSource {
     const void *x; /* its first number */
     DType dtype;
+    bool rounded;   /* f32 alone: one part, rounded to nearest (denormal numbers to zero) */
     int64_t stride; /* numbers from one stored row to the next */
     bool along_k;   /* a stored row runs along k; else along the block */
     int extent;     /* rows or columns of the block that there are, up to 32; others are zero */

@@ -16,13 +16,11 @@
 #define VMATH_ROUND                                                                                \
     12582912.0f /* 1.5 * 2^23: adding it rounds to an integer, kept in the low bits */
 
-/* e^x. Results below FLT_MIN are rounded to denormals; above FLT_MAX to infinity. */
-VEC_INLINE float vmath_exp(float x) {
-    float t = x > 89.0f ? 89.0f : x;
-    t = t < -104.0f ? -104.0f : t;
-    float shifted = t * 1.44269504088896341f + VMATH_ROUND;
-    float n = shifted - VMATH_ROUND;
-    float r = t - n * 0.693359375f;
+#define VMATH_LOG2E 1.44269504088896341f
+
+/* e^x / 2^n, where n is x log2(e) rounded. */
+VEC_INLINE float vmath_exp_rest(float x, float n) {
+    float r = x - n * 0.693359375f;
     r = r - n * -2.12194440e-4f;
     float p = 1.9875691500e-4f;
     p = p * r + 1.3981999507e-3f;
@@ -30,7 +28,15 @@ VEC_INLINE float vmath_exp(float x) {
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
-    p = p * (r * r) + r + 1.0f;
+    return p * (r * r) + r + 1.0f;
+}
+
+/* e^x. Results below FLT_MIN are rounded to denormals; above FLT_MAX to infinity. */
+VEC_INLINE float vmath_exp(float x) {
+    float t = x > 89.0f ? 89.0f : x;
+    t = t < -104.0f ? -104.0f : t;
+    float shifted = t * VMATH_LOG2E + VMATH_ROUND;
+    float p = vmath_exp_rest(t, shifted - VMATH_ROUND);
     /* 2^n in two factors, so that n = 128 and denormal results need no branch. */
     int32_t k = (int32_t)(vec_bits(shifted) - vec_bits(VMATH_ROUND));
     int32_t half = k >> 1;

@@ -1,7 +1,9 @@
 /* Products on tiles against sums in f64, with plain C in the instructions' place (so anywhere) and,
  * where the processor has them, with the instructions: each dtype, transposition and odd size,
  * alpha and beta, batches, threads; operands packed by vectors and plainly; what splits into parts.
+ * Attention on tiles against attention in f32 of the same numbers.
  */
+#include "runtime/cpu/attention.h"
 #include "runtime/cpu/tile_pack.h"
 #include "runtime/cpu/tile_product.h"
 #include "runtime/cpu/vec_low.h"
@@ -128,16 +130,17 @@ static void check_threads(void) {
 /* Vectors pack what plain C does, and no number of the source that is not the block's is read. */
 static void check_packing(void) {
     enum { STRIDE = 80, NUMBERS = STRIDE * STRIDE, PACKED = 3 * 3 * TILE_STEP };
-    static const DType dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    static const DType dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F32};
     static uint16_t fast[PACKED] __attribute__((aligned(64)));
     static uint16_t slow[PACKED] __attribute__((aligned(64)));
     check_begin("operands as tiles: by vectors as plainly");
-    for (int d = 0; d < 3; d++)
+    for (int d = 0; d < 4; d++)
         for (int form = 0; form < 4; form++)
             for (int64_t k = 1; k <= 70; k += 23)
                 for (int extent = 1; extent <= TILE_BLOCK; extent += 31) {
                     Numbers x = new_numbers(NUMBERS, dtypes[d]);
-                    TileSource s = {x.x, dtypes[d], STRIDE, form & 1, extent, k};
+                    TileSource s = {x.x, dtypes[d], d == 3, STRIDE, form & 1, extent, k};
+                    if (d == 3) x.wide[STRIDE] = 1e-39f, x.wide[1] = 0x1.01p0f, s.x = x.wide;
                     memset(fast, 0xff, sizeof fast), memset(slow, 0xff, sizeof slow);
                     tile_pack(&s, form >> 1, fast);
                     tile_pack_plainly(true);
@@ -164,7 +167,7 @@ static void check_parts(bool plainly) {
         x[i] = i < CASES ? cases[i] : vec_from_bits(0x3f800000u + 0x10f3b1u * (unsigned)i);
     x[TILE_BLOCK - 1] = vec_from_bits(0x7f800001); /* a NaN in what is cut off */
     tile_pack_plainly(plainly);
-    tile_pack(&(TileSource){x, DTYPE_F32, TILE_BLOCK, true, 1, TILE_BLOCK}, false, out);
+    tile_pack(&(TileSource){x, DTYPE_F32, false, TILE_BLOCK, true, 1, TILE_BLOCK}, false, out);
     tile_pack_plainly(false);
     for (int i = 0; i < TILE_BLOCK; i++) {
         float parts[3];
@@ -172,6 +175,132 @@ static void check_parts(bool plainly) {
         const float sum = parts[0] + (parts[1] + parts[2]);
         CHECK(isnan(x[i]) ? isnan(parts[0]) : sum == x[i], "%a: %a + %a + %a", (double)x[i],
               (double)parts[0], (double)parts[1], (double)parts[2]);
+    }
+    check_end();
+}
+
+/* The largest of what two results differ by, beside the norm of a number there is on average. */
+static double worst_difference(const float *got, const float *want, int64_t n) {
+    double sum = 0, worst = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double error = fabs((double)got[i] - (double)want[i]);
+        sum += (double)want[i] * (double)want[i];
+        if (!(error <= worst)) worst = error;
+    }
+    return worst / (sqrt(sum / (double)n) + 1e-30);
+}
+
+/* What attention reads, in bf16 and widened, and what it gives either way. */
+enum { Q, K, V, D_O, O, D_Q, D_K, D_V, N_ARRAYS };
+
+static void run_attention(const AttentionShape *s, void *x[N_ARRAYS], float *lse[2], float *work) {
+    CHECK(attention_forward(s, x[Q], x[K], x[V], x[O], lse[0], lse[1]), "refused");
+    CHECK(
+        attention_backward(s, x[Q], x[K], x[V], x[O], lse[0], x[D_O], x[D_Q], x[D_K], x[D_V], work),
+        "refused");
+}
+
+static void check_attention(AttentionShape s) {
+    const int64_t rows = s.batch * s.seq * s.kv_heads * s.group;
+    const int64_t keys = s.batch * (s.keys ? s.keys : s.seq) * s.kv_heads;
+    const int64_t values = s.values ? s.values : s.head;
+    const int64_t sizes[N_ARRAYS] = {rows * s.head, keys * s.head, keys * values, rows * values,
+                                     rows * values, rows * s.head, keys * s.head, keys * values};
+    static const char *const names[] = {"q", "k", "v", "do", "o", "dq", "dk", "dv"};
+    Numbers x[N_ARRAYS];
+    float *wide[N_ARRAYS], *lse[2][2], *work = kc_zeros(sizes[K] + sizes[V]);
+    void *low_arrays[N_ARRAYS], *wide_arrays[N_ARRAYS];
+    for (int i = 0; i < N_ARRAYS; i++) {
+        x[i] = new_numbers(sizes[i], DTYPE_BF16);
+        wide[i] = kc_zeros(sizes[i]);
+        low_arrays[i] = x[i].x;
+        wide_arrays[i] = i < O ? x[i].wide : wide[i];
+    }
+    for (int i = 0; i < 4; i++) lse[i / 2][i % 2] = kc_zeros(rows);
+    s.dtype = DTYPE_BF16;
+    run_attention(&s, low_arrays, lse[0], work);
+    s.dtype = DTYPE_F32;
+    run_attention(&s, wide_arrays, lse[1], NULL);
+    for (int i = O; i < N_ARRAYS; i++) {
+        float *got = kc_zeros(sizes[i]);
+        vec_low_load(DTYPE_BF16, x[i].x, got, sizes[i]);
+        const double worst = worst_difference(got, wide[i], sizes[i]);
+        CHECK(worst < 0.08, "b%d s%d of %d kv%d g%d h%d v%d: %s differs by %g", (int)s.batch,
+              (int)s.seq, (int)s.keys, (int)s.kv_heads, (int)s.group, (int)s.head, (int)values,
+              names[i], worst);
+        free(got);
+    }
+    for (int i = 0; i < 2; i++)
+        for (int64_t r = 0; r < rows; r++) {
+            const double difference = fabs((double)lse[0][i][r] - (double)lse[1][i][r]);
+            CHECK(difference < 2e-5, "%s of row %d: %g", i ? "largest" : "lse", (int)r, difference);
+        }
+    for (int i = 0; i < N_ARRAYS; i++) free_numbers(&x[i]), free(wide[i]);
+    for (int i = 0; i < 4; i++) free(lse[i / 2][i % 2]);
+    free(work);
+}
+
+static void check_attentions(const char *name) {
+    enum { DOCUMENTS = 150 };
+    int32_t starts[DOCUMENTS], ends[DOCUMENTS];
+    for (int i = 0; i < DOCUMENTS; i++) {
+        starts[i] = i < 40 ? 0 : i < 41 ? 40 : i < 133 ? 41 : 133;
+        ends[i] = i < 40 ? 40 : i < 41 ? 41 : i < 133 ? 133 : DOCUMENTS;
+    }
+    const AttentionDrop drop = {.threshold = 1u << 14,
+                                .factor = 4.0f / 3,
+                                .head = 1 << 16,
+                                .member = 1 << 12,
+                                .position = 64,
+                                .batch = 1 << 20};
+    const AttentionShape shapes[] = {
+        {.batch = 2, .seq = 130, .kv_heads = 2, .group = 1, .head = 64, .causal = true},
+        {.batch = 1, .seq = 37, .kv_heads = 2, .group = 3, .head = 80, .causal = true},
+        {.batch = 1, .seq = 32, .kv_heads = 1, .group = 1, .head = 16, .causal = true},
+        {.batch = 1, .seq = 70, .kv_heads = 1, .group = 2, .head = 40, .values = 72},
+        {.batch = 1, .seq = 33, .kv_heads = 1, .group = 1, .head = 256, .softcap = 2},
+        {.batch = 1,
+         .seq = 200,
+         .kv_heads = 1,
+         .group = 2,
+         .head = 32,
+         .causal = true,
+         .window = 50},
+        {.batch = 1,
+         .seq = 100,
+         .kv_heads = 1,
+         .group = 1,
+         .head = 32,
+         .causal = true,
+         .drop = drop},
+        {.batch = 1,
+         .seq = 48,
+         .keys = 144,
+         .kv_heads = 1,
+         .group = 1,
+         .head = 32,
+         .causal = true,
+         .place = {.second = 96}},
+        {.batch = 1,
+         .seq = DOCUMENTS,
+         .kv_heads = 1,
+         .group = 1,
+         .head = 32,
+         .causal = true,
+         .starts = starts},
+        {.batch = 1,
+         .seq = DOCUMENTS,
+         .kv_heads = 1,
+         .group = 1,
+         .head = 32,
+         .starts = starts,
+         .ends = ends},
+    };
+    check_begin(name);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        AttentionShape s = shapes[i];
+        s.scale = i % 2 ? 0.25f : 0.7f;
+        check_attention(s);
     }
     check_end();
 }
@@ -190,10 +319,12 @@ int main(void) {
     tiles_imitate(true);
     check_products("products on tiles, imitated");
     check_threads();
+    check_attentions("attention on tiles, imitated");
     tiles_imitate(false);
     if (has_tiles) {
         check_products("products on tiles, by the processor");
         check_threads();
+        check_attentions("attention on tiles, by the processor");
     }
     return check_report();
 }
