@@ -11,17 +11,26 @@
 
 /* Packed, and with its sums, a block stays in a core's 2 MiB of cache of the second level, and the
  * columns of B in hand in that of the first. */
-enum { MOST_BLOCK = 512, DEPTH = 256, STRIPS = MOST_BLOCK / TILE_BLOCK };
+enum {
+    MOST_BLOCK = 512,
+    DEPTH = 256,   /* of k, packed of B at a time, in bf16 */
+    WHOLE = 768,   /* up to so long a k, A is packed once for all columns */
+    COLUMNS = 128, /* that are then stored together */
+};
 
-/* k of a pass: as many bytes for all dtypes, or with three parts half as many again. */
-static int64_t pass_depth(DType dtype) {
+/* As many bytes for all dtypes, or with three parts half as many again. */
+static int64_t chunk_depth(DType dtype) {
     return tile_parts(dtype) == 1 ? DEPTH : DEPTH / 2;
+}
+
+static bool packs_once(const TileProduct *p) {
+    return p->k * tile_parts(p->dtype) <= WHOLE;
 }
 
 /* What a thread needs for a block: of A all rows, of B 32 columns; sums [columns / 32][rows][32].
  */
 typedef struct TileWork {
-    uint16_t a[STRIPS * TILE_BLOCK * DEPTH / 2 * TILE_MAX_PARTS] __attribute__((aligned(64)));
+    uint16_t a[MOST_BLOCK * WHOLE] __attribute__((aligned(64)));
     uint16_t b[TILE_BLOCK * DEPTH / 2 * TILE_MAX_PARTS] __attribute__((aligned(64)));
     float sums[MOST_BLOCK * MOST_BLOCK] __attribute__((aligned(64)));
 } TileWork;
@@ -70,7 +79,8 @@ static Cut make_cut(const TileProduct *p, int64_t rows, int64_t columns) {
 /* Large blocks, as what is packed serves all of one; smaller ones where threads would wait. */
 static Cut cut_product(const TileProduct *p, int64_t n_threads) {
     enum { LEAST_BLOCK = 128 };
-    Cut cut = make_cut(p, even_part(p->m, MOST_BLOCK), even_part(p->n, MOST_BLOCK));
+    const int64_t widest = packs_once(p) ? p->n : MOST_BLOCK;
+    Cut cut = make_cut(p, even_part(p->m, MOST_BLOCK), even_part(p->n, widest));
     for (;;) {
         const int64_t tasks = p->batch * cut.down * cut.across;
         const int64_t rounds = (tasks + n_threads - 1) / n_threads;
@@ -103,27 +113,40 @@ static TileSource source_of(const TileProduct *p, const Operand *o, int64_t i, i
                         .k = depth};
 }
 
-static void add_up(const TileProduct *p, const Operand *a, const Operand *b, TileWork *work) {
-    const int64_t strips = whole_blocks(a->extent), most = pass_depth(p->dtype);
-    for (int64_t k = 0; k < p->k; k += most) {
-        const int64_t depth = smaller(p->k - k, most), steps = whole_blocks(depth);
-        const int64_t packed = steps * TILE_STEP * tile_parts(p->dtype);
-        for (int64_t i = 0; i < strips; i++) {
-            const TileSource rows = source_of(p, a, i * TILE_BLOCK, k, depth);
-            tile_pack(&rows, false, work->a + i * packed);
-        }
-        for (int64_t j = 0; j < b->extent; j += TILE_BLOCK) {
-            const TileSource columns = source_of(p, b, j, k, depth);
-            float *sums = work->sums + j * strips * TILE_BLOCK;
-            tile_pack(&columns, true, work->b);
-            for (int64_t i = 0; i < strips; i++) {
-                TileTerm terms[TILE_MAX_TERMS];
-                const int n =
-                    tile_terms(p->dtype, (int)steps, work->a + i * packed, work->b, terms);
-                tiles_multiply(n, terms, (int)steps, k > 0, sums + i * TILE_BLOCK * TILE_BLOCK,
-                               TILE_BLOCK);
-            }
-        }
+/* k from `first` on, `depth` of it. */
+typedef struct Chunk {
+    int64_t first, depth;
+    int steps;
+    int64_t packed; /* numbers of one strip of 32 rows or columns, all parts */
+} Chunk;
+
+static Chunk chunk_at(const TileProduct *p, int64_t first) {
+    Chunk c = {.first = first, .depth = smaller(p->k - first, chunk_depth(p->dtype))};
+    c.steps = (int)whole_blocks(c.depth);
+    c.packed = (int64_t)c.steps * TILE_STEP * tile_parts(p->dtype);
+    return c;
+}
+
+/* A's rows of a chunk. Gives where the next chunk's go. */
+static uint16_t *pack_rows(const TileProduct *p, const Operand *a, const Chunk *chunk,
+                           uint16_t *out) {
+    for (int64_t i = 0; i < a->extent; i += TILE_BLOCK, out += chunk->packed) {
+        const TileSource rows = source_of(p, a, i, chunk->first, chunk->depth);
+        tile_pack(&rows, false, out);
+    }
+    return out;
+}
+
+/* Adds up what a chunk gives of the 32 columns of B from j on: sums [rows][32]. */
+static void add_columns(const TileProduct *p, const Operand *b, int64_t j, const Chunk *chunk,
+                        const uint16_t *rows, int64_t n_strips, uint16_t *packed, float *sums) {
+    const TileSource columns = source_of(p, b, j, chunk->first, chunk->depth);
+    tile_pack(&columns, true, packed);
+    for (int64_t i = 0; i < n_strips; i++) {
+        TileTerm terms[TILE_MAX_TERMS];
+        const int n = tile_terms(p->dtype, chunk->steps, rows + i * chunk->packed, packed, terms);
+        tiles_multiply(n, terms, chunk->steps, chunk->first > 0, sums + i * TILE_BLOCK * TILE_BLOCK,
+                       TILE_BLOCK);
     }
 }
 
@@ -140,22 +163,60 @@ VEC_INLINE void finish_row(const TileProduct *p, const float *sums, const int64_
     vec_close_tile(c, p->out_dtype, at, n, out);
 }
 
-/* Some rows at a time, so that sums are read, and pages of C written, one after the other. */
-static void store_block(const TileProduct *p, const Operand *a, const Operand *b, int64_t base,
-                        const TileWork *work, void *c) {
+/* Columns [from, end) of a block, whose sums these are. Some rows at a time, so that sums are read,
+ * and pages of C written, one after the other. */
+static void store_columns(const TileProduct *p, const Operand *a, const Operand *b, int64_t from,
+                          int64_t end, const float *sums, void *c) {
     enum { ROWS = 16 };
-    const int64_t strips = whole_blocks(a->extent);
+    const int64_t height = whole_blocks(a->extent) * TILE_BLOCK;
     for (int64_t first = 0; first < a->extent; first += ROWS)
-        for (int64_t j = 0; j < b->extent; j += TILE_BLOCK) {
-            const float *sums = work->sums + (j * strips + first) * TILE_BLOCK;
-            const int64_t n = b->extent - j, rows = smaller(a->extent - first, ROWS);
-            int64_t at = base + (a->first + first) * p->ldc + b->first + j;
-            for (int64_t i = 0; i < rows; i++, at += p->ldc, sums += TILE_BLOCK)
+        for (int64_t j = from; j < end; j += TILE_BLOCK) {
+            const float *row = sums + (j - from) * height + first * TILE_BLOCK;
+            const int64_t n = end - j, rows = smaller(a->extent - first, ROWS);
+            int64_t at = (a->first + first) * p->ldc + b->first + j;
+            for (int64_t i = 0; i < rows; i++, at += p->ldc, row += TILE_BLOCK)
                 if (n >= TILE_BLOCK)
-                    finish_row(p, sums, TILE_BLOCK, c, at);
+                    finish_row(p, row, TILE_BLOCK, c, at);
                 else
-                    finish_row(p, sums, n, c, at);
+                    finish_row(p, row, n, c, at);
         }
+}
+
+/* All of k for some columns, then the next ones. */
+static void multiply_once(const TileProduct *p, const Operand *a, const Operand *b, TileWork *work,
+                          void *c) {
+    const int64_t n_strips = whole_blocks(a->extent), height = n_strips * TILE_BLOCK;
+    uint16_t *to = work->a;
+    for (int64_t k = 0; k < p->k; k += chunk_depth(p->dtype)) {
+        const Chunk chunk = chunk_at(p, k);
+        to = pack_rows(p, a, &chunk, to);
+    }
+    for (int64_t from = 0; from < b->extent; from += COLUMNS) {
+        const int64_t end = smaller(from + COLUMNS, b->extent);
+        for (int64_t j = from; j < end; j += TILE_BLOCK) {
+            const uint16_t *rows = work->a;
+            for (int64_t k = 0; k < p->k; k += chunk_depth(p->dtype)) {
+                const Chunk chunk = chunk_at(p, k);
+                add_columns(p, b, j, &chunk, rows, n_strips, work->b,
+                            work->sums + (j - from) * height);
+                rows += n_strips * chunk.packed;
+            }
+        }
+        store_columns(p, a, b, from, end, work->sums, c);
+    }
+}
+
+/* All columns for some of k, then the next of k. */
+static void multiply_by_passes(const TileProduct *p, const Operand *a, const Operand *b,
+                               TileWork *work, void *c) {
+    const int64_t n_strips = whole_blocks(a->extent), height = n_strips * TILE_BLOCK;
+    for (int64_t k = 0; k < p->k; k += chunk_depth(p->dtype)) {
+        const Chunk chunk = chunk_at(p, k);
+        pack_rows(p, a, &chunk, work->a);
+        for (int64_t j = 0; j < b->extent; j += TILE_BLOCK)
+            add_columns(p, b, j, &chunk, work->a, n_strips, work->b, work->sums + j * height);
+    }
+    store_columns(p, a, b, 0, b->extent, work->sums, c);
 }
 
 static bool run_block(const TileProduct *p, const Cut *cut, int64_t task, const void *a,
@@ -174,8 +235,8 @@ static bool run_block(const TileProduct *p, const Cut *cut, int64_t task, const 
     right.extent = smaller(p->n - right.first, cut->columns);
     TileWork *work = get_work();
     if (!work) return false;
-    add_up(p, &left, &right, work);
-    store_block(p, &left, &right, one * p->stride_c, work, c);
+    void *to = (char *)c + one * p->stride_c * (int64_t)vec_bytes(p->out_dtype);
+    (packs_once(p) ? multiply_once : multiply_by_passes)(p, &left, &right, work, to);
     return true;
 }
 

@@ -1,9 +1,10 @@
 /* Matrix products on a processor's tiles (tiles.h): C = alpha op(A) op(B) + beta C as gemm.h has
  * it, of f32, bf16 or f16, with sums in f32.
  *
- * C is cut into blocks of up to 512 x 512, of which each thread computes some: it packs 256 (of
- * f16 and f32: 128) of k at a time into memory of its own, which lasts, and adds up there, so C is
- * written once. The order of sums depends on k alone: not on the blocks, not on the threads.
+ * C is cut into blocks of up to 512 rows, of which each thread computes some: it packs 256 (of f16
+ * and f32: 128) of k at a time into memory of its own, which lasts, and adds up there, so C is
+ * written once. Where k is short A's rows stay packed for all columns, else there are up to 512.
+ * The order of sums depends on k alone: not on the blocks, not on the threads.
  */
 #ifndef RUNTIME_CPU_TILE_PRODUCT_H
 #define RUNTIME_CPU_TILE_PRODUCT_H
