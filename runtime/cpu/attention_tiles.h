@@ -16,6 +16,6 @@ void attention_tiles_forward(const AttentionShape *shape, const RowTile *tile, i
                              float *largest);
 
 /* Of dq the rows of the tile; the sums of dk and dv get what they add. */
-void attention_tiles_backward(const BackwardHead *head, const RowTile *tile);
+void attention_tiles_backward(const BackwardHead *x, const RowTile *tile);
 
 #endif
