@@ -204,6 +204,22 @@ FUSED void store_rows(const __m512i *rows, uint16_t *to) {
     for (int r = 0; r < ROWS; r++) _mm512_store_si512(to + (int64_t)r * 2 * ROWS, rows[r]);
 }
 
+/* Rows lie far apart, so no processor guesses what of them is packed soon: here the line two steps
+ * on. */
+FUSED void fetch_along(const TileSource *s, int64_t row, int64_t k) {
+    const int64_t at = row * s->stride + k + 2 * TILE_BLOCK;
+    const char *next = (const char *)vec_at(s->x, s->dtype, at);
+    __builtin_prefetch(next, 0, 3);
+    if (!dtype_is_low(s->dtype)) __builtin_prefetch(next + 64, 0, 3);
+}
+
+/* Here the next block's. */
+FUSED void fetch_next(const TileSource *s, int64_t row) {
+    const char *next = (const char *)vec_at(s->x, s->dtype, row * s->stride + TILE_BLOCK);
+    __builtin_prefetch(next, 0, 2);
+    if (!dtype_is_low(s->dtype)) __builtin_prefetch(next + 64, 0, 2);
+}
+
 /* The 32 k from `k` on, where stored rows run along k. */
 FUSED void pack_along(const TileSource *s, const int parts, bool as_pairs, int64_t k, int64_t part,
                       uint16_t *to) {
@@ -212,6 +228,7 @@ FUSED void pack_along(const TileSource *s, const int parts, bool as_pairs, int64
         __m512i rows[TILE_MAX_PARTS][ROWS];
         for (int r = 0; r < ROWS; r++) {
             const int i = half * ROWS + r;
+            if (i < s->extent) fetch_along(s, i, k);
             __m512i row[TILE_MAX_PARTS];
             load_row(s, parts, i < s->extent ? i * s->stride + k : 0, i < s->extent ? there : 0,
                      row);
@@ -222,14 +239,6 @@ FUSED void pack_along(const TileSource *s, const int parts, bool as_pairs, int64
             store_rows(rows[p], to + p * part + half * TILE);
         }
     }
-}
-
-/* What follows the block's part of a stored row: the next block's, which is packed soon. Rows lie
- * far apart, so no processor guesses it. */
-FUSED void fetch_next(const TileSource *s, int64_t row) {
-    const char *next = (const char *)vec_at(s->x, s->dtype, row * s->stride + TILE_BLOCK);
-    __builtin_prefetch(next, 0, 2);
-    if (!dtype_is_low(s->dtype)) __builtin_prefetch(next + 64, 0, 2);
 }
 
 /* The same where they run along the block. */
