@@ -212,6 +212,9 @@ result 'and numbers' "$(grep -q '^perilune_gradient_noise_scale{run="noise"} [0-
     cat "$folder/noise.prom" "$folder/noise.jsonl")"
 works 'which a log shows' 'noise     a scale of ' show "$folder/noise.jsonl"
 works 'drawn, too' 'Gradient noise scale' show "$folder/noise.jsonl" --html
+sed '$s/"noise_scale":[0-9.]*/"noise_scale":null/' "$folder/noise.jsonl" >"$folder/noise0.jsonl"
+works 'or that it is no longer known' 'too much to tell a scale' show "$folder/noise0.jsonl"
+works 'in numbers' '"noise_scale":null' show "$folder/noise0.jsonl" --json
 works 'stopped among measurements' '' "${noisy[@]}" --steps 7 --checkpoint "$folder/noise.ckpt"
 works 'gone on in another layout' 'noise   measured 2 times' train $model "${small[@]}" --ema 0.9 --micro-batch 2 --mesh d=2 \
     --data "$text" --lr-schedule constant --warmup 2 --noise-scale 3 --steps 12 --resume "$folder/noise.ckpt" \
