@@ -108,7 +108,8 @@ static void put_noise(StrBuf *out, const RunCurve *curve) {
     if (isfinite(curve->row_tokens)) {
         strbuf_printf(out, " (%s tokens)", unit_count(scale * curve->row_tokens, text));
     }
-    if (isfinite(error)) strbuf_printf(out, ", give or take %.0f %%", 100 * error);
+    if (isfinite(error))
+        strbuf_printf(out, ", give or take %.*f %%", error < 0.1 ? 1 : 0, 100 * error);
     strbuf_put(out, "\n");
 }
 
