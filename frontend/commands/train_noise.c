@@ -39,8 +39,8 @@ bool train_noise_begin(TrainNoise *noise, Engine *engine, const TrainData *data,
         noise->noise = engine_noise_create(engine, train_pairs_batch_rows(&data->pairs));
     }
     if (engine_noise_batch(noise->noise) < 2) return true; /* while a ramp begins */
-    const bool good =
-        engine_noise_measure(noise->noise, step, tokens, labels, &noise->small_norm, diag);
+    const bool good = engine_noise_measure(noise->noise, step, step / noise->every, tokens, labels,
+                                           &noise->small_norm, diag);
     noise->seconds += clock_now() - begun;
     return good;
 }

@@ -225,6 +225,11 @@ result 'with the same numbers' "$(paste <(tail -n 1 "$folder/noise.jsonl") <(tai
 works 'nothing changes by it' '' train "$steady" --data "$text" --lr-schedule constant --warmup 2 --steps 12 \
     --save "$folder/quiet.st"
 result 'not a bit' "$(cmp "$folder/n.st" "$folder/quiet.st" 2>&1)"
+for letter in a b; do head -c 3000 /dev/zero | tr '\0' $letter >"$folder/$letter.txt"; done
+works 'sources have their shares of a part' '' train $model "${small[@]}" --data "$folder/a.txt" --data "$folder/b.txt" \
+    --steps 4 --noise-scale 1 --log "$folder/noise3.jsonl" -q
+result 'as of the batch' "$(sed 's/.*"grad_norm":\([0-9.]*\).*"small_grad_norm":\([0-9.]*\).*/\1 \2/' "$folder/noise3.jsonl" |
+    awk '{ n++; d = $1 / $2 - 1; if (d > 1e-5 || d < -1e-5) print } END { if (n != 4) print n " steps" }')"
 fails 'noise of a plan without' 2 'plan with --skip-spikes' train "$plan" --data "$text" --noise-scale 3
 fails 'noise of one sample' 2 'there is one sample' train $model "${small[@]}" --global-batch 1 --data "$text" --noise-scale 3
 fails 'but not as a graph' 2 'a run log is shown as text, with --json or with --html' show "$folder/spikes.jsonl" --dot
