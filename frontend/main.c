@@ -1,13 +1,18 @@
 /* perilune: the commands. Each is one row here and one function in a cmd_*.c. */
+#define _GNU_SOURCE /* pthread_getattr_np and its like */
+
 #include "frontend/commands/cli.h"
 #include "frontend/commands/engine_args.h"
 #include "ir/base/temporary.h"
 #include "ir/base/version.h"
 
+#include <pthread.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 const CliCommand CLI_COMMANDS[] = {
@@ -505,6 +510,48 @@ static int check_threads(void) {
     return cli_usage_error("OMP_NUM_THREADS is '%.20s': more than %d", value, MOST_THREADS);
 }
 
+static size_t own_stack_bytes(void) {
+    pthread_attr_t attributes;
+    size_t bytes = 0;
+    if (pthread_getattr_np(pthread_self(), &attributes) != 0) return SIZE_MAX;
+    if (pthread_attr_getstacksize(&attributes, &bytes) != 0) bytes = SIZE_MAX;
+    pthread_attr_destroy(&attributes);
+    return bytes;
+}
+
+/* Kernels have tiles on the stack (runtime/cpu/linear_chunk.h), and what lies behind the end of a
+ * thread's belongs to another. So threads have room for them whatever `ulimit -s` says; what
+ * OpenMP's are told of their own stacks is looked at. Behind limit_spinning: it starts threads. */
+static int check_stacks(void) {
+    enum { LEAST_BYTES = 2 << 20, THREAD_BYTES = 8 << 20 };
+    static const char *const names[] = {"OMP_STACKSIZE", "OMP_STACKSIZE_ALL", "GOMP_STACKSIZE"};
+    struct rlimit limit;
+    pthread_attr_t attributes;
+    size_t bytes = 0;
+    const char *named = NULL;
+    if (pthread_getattr_default_np(&attributes) == 0) {
+        if (pthread_attr_getstacksize(&attributes, &bytes) == 0 && bytes < THREAD_BYTES &&
+            pthread_attr_setstacksize(&attributes, THREAD_BYTES) == 0)
+            pthread_setattr_default_np(&attributes);
+        pthread_attr_destroy(&attributes);
+    }
+    if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur < THREAD_BYTES) {
+        limit.rlim_cur = limit.rlim_max < THREAD_BYTES ? limit.rlim_max : THREAD_BYTES;
+        if (limit.rlim_cur < LEAST_BYTES || setrlimit(RLIMIT_STACK, &limit) != 0)
+            return cli_usage_error("stacks have %llu KiB at most, and %d are needed (ulimit -Hs)",
+                                   (unsigned long long)limit.rlim_max / 1024, LEAST_BYTES / 1024);
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names && !named; i++)
+        if (getenv(names[i])) named = names[i];
+    if (!named) return EXIT_DONE;
+    bytes = SIZE_MAX;
+#pragma omp parallel num_threads(2) reduction(min : bytes)
+    bytes = own_stack_bytes();
+    if (bytes >= LEAST_BYTES) return EXIT_DONE;
+    return cli_usage_error("%s: threads' stacks have %zu KiB, and %d are needed", named,
+                           bytes / 1024, LEAST_BYTES / 1024);
+}
+
 static int run_command(int argc, char **argv) {
     if (argc < 2) {
         cli_print_overview(stderr);
@@ -523,6 +570,7 @@ static int run_command(int argc, char **argv) {
     if (!command) return unknown_command(name);
     if (check_threads() != EXIT_DONE) return EXIT_USAGE;
     limit_spinning(command, argv);
+    if (check_stacks() != EXIT_DONE) return EXIT_USAGE;
     Arena *arena = arena_create();
     CliArgs args = {.arena = arena, .command = command};
     int status = cli_parse(&args, argc - 2, argv + 2);

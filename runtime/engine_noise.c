@@ -47,24 +47,24 @@ int engine_noise_small_batch(const EngineNoise *noise) {
     return noise->small;
 }
 
-/* to[rows, of 4 bytes each `width`]: those of every so many samples, from `first` on, in turn. */
+/* to[rows, of 4 bytes each `width`]: those of the part's samples, from `first` on, over and over.
+ */
 static void repeat_rows(const EngineNoise *noise, int first, const void *from, int64_t width,
                         void *to) {
-    const int every = noise->batch / noise->small;
     const size_t bytes = (size_t)(width * noise->rows_together) * sizeof(int32_t);
     for (int i = 0; i < noise->batch; i++) {
-        const int sample = i % noise->small * every + first;
+        const int sample = first + i % noise->small;
         memcpy((char *)to + (size_t)i * bytes, (const char *)from + (size_t)sample * bytes, bytes);
     }
 }
 
-bool engine_noise_measure(EngineNoise *noise, int64_t step, const int32_t *tokens,
+bool engine_noise_measure(EngineNoise *noise, int64_t step, int64_t part, const int32_t *tokens,
                           const int32_t *labels, double *out_norm, Diag *diag) {
     Engine *engine = noise->engine;
     const Plan *plan = engine->plan;
     const float *reference = engine->reference;
     const float *numbers[N_TOKEN_NUMBERS];
-    const int first = (int)(step % (noise->batch / noise->small));
+    const int first = (int)(part % (noise->batch / noise->small)) * noise->small;
     memcpy(numbers, engine->numbers, sizeof(numbers));
     repeat_rows(noise, first, tokens, plan_row(plan), noise->tokens);
     repeat_rows(noise, first, labels, plan->seq, noise->labels);

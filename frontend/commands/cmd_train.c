@@ -358,7 +358,7 @@ static StepMetrics metrics_of(const TrainRun *run, const StepResult *result, dou
                          .values = result->values,
                          .n_parameters = run->plan->n_parameters,
                          .n_active = run->n_active,
-                         .row_tokens = row};
+                         .row_tokens = row * train_pairs_batch_rows(&run->data.pairs)};
 }
 
 static bool take_step(TrainRun *run, int64_t step) {

@@ -93,6 +93,9 @@ static bool read_line(RunCurve *curve, const char *line, size_t length, SourceLo
         if (!(fabs(value) <= LARGEST)) value = NAN;
         if (!series->values) series->values = ARENA_ARRAY(curve->arena, double, capacity);
         series->values[curve->n_steps] = value;
+        /* Measured, and found to be all noise: what was known before no longer holds. */
+        const bool forgets = s == S_NOISE_SCALE || s == S_NOISE_ERROR;
+        if (forgets && json_is_null(number)) series->last = NAN;
         if (!isfinite(value)) continue;
         series->count++;
         series->last = value;

@@ -15,7 +15,7 @@ typedef struct Series {
     const char *key, *title;
     double *values; /* [n_steps], NaN where the log has none */
     int count;      /* that are finite */
-    double last;    /* finite one */
+    double last;    /* finite one; NaN: none, or of the noise scale: a null came after it */
 } Series;
 
 /* Those of one object of the log, by their keys. */

@@ -99,12 +99,17 @@ static void put_noise(StrBuf *out, const RunCurve *curve) {
     const double scale = curve->series[S_NOISE_SCALE].last;
     const double error = curve->series[S_NOISE_ERROR].last;
     char text[UNIT_TEXT];
-    if (!isfinite(scale)) return;
+    if (!isfinite(scale)) {
+        if (curve->series[S_NOISE_SCALE].count)
+            strbuf_put(out, "noise     of the last measurements too much to tell a scale\n");
+        return;
+    }
     strbuf_printf(out, "noise     a scale of %.3g samples", scale);
     if (isfinite(curve->row_tokens)) {
         strbuf_printf(out, " (%s tokens)", unit_count(scale * curve->row_tokens, text));
     }
-    if (isfinite(error)) strbuf_printf(out, ", give or take %.0f %%", 100 * error);
+    if (isfinite(error))
+        strbuf_printf(out, ", give or take %.*f %%", error < 0.1 ? 1 : 0, 100 * error);
     strbuf_put(out, "\n");
 }
 

@@ -39,8 +39,8 @@ bool train_noise_begin(TrainNoise *noise, Engine *engine, const TrainData *data,
         noise->noise = engine_noise_create(engine, train_pairs_batch_rows(&data->pairs));
     }
     if (engine_noise_batch(noise->noise) < 2) return true; /* while a ramp begins */
-    const bool good =
-        engine_noise_measure(noise->noise, step, tokens, labels, &noise->small_norm, diag);
+    const bool good = engine_noise_measure(noise->noise, step, step / noise->every, tokens, labels,
+                                           &noise->small_norm, diag);
     noise->seconds += clock_now() - begun;
     return good;
 }
@@ -91,7 +91,11 @@ void train_noise_print(const TrainNoise *noise, const NoiseScale *scale, const T
     const int rows = train_pairs_batch_rows(&data->pairs);
     char text[UNIT_TEXT], tokens[UNIT_TEXT];
     if (noise->n_times == 0) {
-        printf("noise   not measured: that takes %" PRId64 " steps\n", noise->every);
+        if (noise->seconds > 0) {
+            printf("noise   not measured: gradients were zero or not finite, or spikes\n");
+        } else {
+            printf("noise   not measured: that takes %" PRId64 " steps\n", noise->every);
+        }
         return;
     }
     printf("noise   measured %" PRId64 " time%s, in %.1f s: ", noise->n_times,

@@ -212,6 +212,9 @@ result 'and numbers' "$(grep -q '^perilune_gradient_noise_scale{run="noise"} [0-
     cat "$folder/noise.prom" "$folder/noise.jsonl")"
 works 'which a log shows' 'noise     a scale of ' show "$folder/noise.jsonl"
 works 'drawn, too' 'Gradient noise scale' show "$folder/noise.jsonl" --html
+sed '$s/"noise_scale":[0-9.]*/"noise_scale":null/' "$folder/noise.jsonl" >"$folder/noise0.jsonl"
+works 'or that it is no longer known' 'too much to tell a scale' show "$folder/noise0.jsonl"
+works 'in numbers' '"noise_scale":null' show "$folder/noise0.jsonl" --json
 works 'stopped among measurements' '' "${noisy[@]}" --steps 7 --checkpoint "$folder/noise.ckpt"
 works 'gone on in another layout' 'noise   measured 2 times' train $model "${small[@]}" --ema 0.9 --micro-batch 2 --mesh d=2 \
     --data "$text" --lr-schedule constant --warmup 2 --noise-scale 3 --steps 12 --resume "$folder/noise.ckpt" \
@@ -222,6 +225,11 @@ result 'with the same numbers' "$(paste <(tail -n 1 "$folder/noise.jsonl") <(tai
 works 'nothing changes by it' '' train "$steady" --data "$text" --lr-schedule constant --warmup 2 --steps 12 \
     --save "$folder/quiet.st"
 result 'not a bit' "$(cmp "$folder/n.st" "$folder/quiet.st" 2>&1)"
+for letter in a b; do head -c 3000 /dev/zero | tr '\0' $letter >"$folder/$letter.txt"; done
+works 'sources have their shares of a part' '' train $model "${small[@]}" --data "$folder/a.txt" --data "$folder/b.txt" \
+    --steps 4 --noise-scale 1 --log "$folder/noise3.jsonl" -q
+result 'as of the batch' "$(sed 's/.*"grad_norm":\([0-9.]*\).*"small_grad_norm":\([0-9.]*\).*/\1 \2/' "$folder/noise3.jsonl" |
+    awk '{ n++; d = $1 / $2 - 1; if (d > 1e-5 || d < -1e-5) print } END { if (n != 4) print n " steps" }')"
 fails 'noise of a plan without' 2 'plan with --skip-spikes' train "$plan" --data "$text" --noise-scale 3
 fails 'noise of one sample' 2 'there is one sample' train $model "${small[@]}" --global-batch 1 --data "$text" --noise-scale 3
 fails 'but not as a graph' 2 'a run log is shown as text, with --json or with --html' show "$folder/spikes.jsonl" --dot

@@ -795,6 +795,13 @@ works 'a warm-up beyond the run is said' 'goes up in all 2 steps, to 0.0002 of 0
 # --- what others say, and terminals ---
 OMP_NUM_THREADS=999999 fails 'more threads than there can be' 2 "OMP_NUM_THREADS is '999999': more than 4096" \
     check "$plan"
+OMP_STACKSIZE=1M fails 'stacks that kernels overflow' 2 "OMP_STACKSIZE: threads' stacks have 1024 KiB, and 2048 are needed" \
+    check "$plan"
+err=$(ulimit -Ss 768; "$perilune" train models/hybrid.lua --set pattern=M --set layers=1 --set model=32 --set heads=2 \
+    --set seq=16 --set state_keys=128 --set state_values=64 --mesh d=2 --data "$text" --steps 2 -q 2>&1 || echo "status $?")
+result 'or would, under a small limit' "$err"
+err=$(ulimit -s 768; "$perilune" check "$plan" 2>&1)
+result 'nor can they' "$([[ $err == *'stacks have 768 KiB at most, and 2048 are needed (ulimit -Hs)' ]] || echo "$err")"
 works 'a special token' '' tokenizer train "$text" --vocab 300 -o "$folder/t.json" --special-token $'<\e[31m>' -q
 works 'shown without its control characters' 'special   1: <?[31m> ' tokenizer show "$folder/t.json"
 mkfifo "$folder/pipe"

@@ -70,6 +70,7 @@ works 'train on lines' 'before  40 pairs by the reference' train "${small[@]}" "
     --data "$pairs" --steps 6 --log "$folder/a.jsonl" --save "$folder/a.safetensors"
 [[ $(head -n 1 "$folder/a.jsonl") == *'"loss":0.693147'*'"reward_margin":0}'* ]]
 result 'a step knows nothing at first' "$([ $? -eq 0 ] || head -n 1 "$folder/a.jsonl")"
+works 'a log counts both answers of a pair' 'steps     6, 24 samples, 1.54 k tokens' show "$folder/a.jsonl"
 works 'train on rows' 'pairs' train "${small[@]}" --data "$folder/p.bin" --steps 6 \
     --log "$folder/b.jsonl" --reference "$folder/r" --checkpoint-every 3 --checkpoint "$folder/c"
 same 'learns the same' "$folder/a.jsonl" "$folder/b.jsonl"
