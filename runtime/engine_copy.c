@@ -187,8 +187,7 @@ EngineWeights *engine_keep_weights(Engine *engine, bool frozen, Diag *diag) {
     if (!weights) BUG("out of memory");
     *weights = (EngineWeights){engine, keep_all(engine, frozen ? is_weight : is_trained)};
     if (!engine_copy_failed(engine, diag)) return weights;
-    release(&weights->kept);
-    free(weights);
+    engine_drop_weights(weights);
     return NULL;
 }
 
@@ -199,9 +198,43 @@ bool engine_restore_weights(EngineWeights *weights, Diag *diag) {
         const KeptValue *kept = &weights->kept.items[i];
         put_back(engine, kept->rank, kept->value, kept);
     }
+    engine_drop_weights(weights);
+    return !engine_copy_failed(engine, diag);
+}
+
+bool engine_swap_weights(EngineWeights *weights, Diag *diag) {
+    Engine *engine = weights->engine;
+    size_t most = 1;
+    for (int i = 0; i < weights->kept.count; i++) {
+        if (weights->kept.items[i].bytes > most) most = weights->kept.items[i].bytes;
+    }
+    void *room = malloc(most);
+    if (!room) BUG("out of memory for %zu bytes", most);
+    for (int i = 0; i < weights->kept.count; i++) {
+        KeptValue *kept = &weights->kept.items[i];
+        memcpy(room,
+               engine->backend->view(engine, executor_address(kept->rank, kept->value, 0),
+                                     kept->bytes),
+               kept->bytes);
+        put_back(engine, kept->rank, kept->value, kept);
+        memcpy(kept->data, room, kept->bytes);
+    }
+    free(room);
+    return !engine_copy_failed(engine, diag);
+}
+
+void engine_drop_weights(EngineWeights *weights) {
+    if (!weights) return;
     release(&weights->kept);
     free(weights);
-    return !engine_copy_failed(engine, diag);
+}
+
+int64_t engine_weights_bytes(const EngineWeights *weights) {
+    int64_t bytes = 0;
+    for (int i = 0; weights && i < weights->kept.count; i++) {
+        bytes += (int64_t)weights->kept.items[i].bytes;
+    }
+    return bytes;
 }
 
 /* --- all that training goes on from, for another batch --- */

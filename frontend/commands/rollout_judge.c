@@ -1,7 +1,7 @@
 #include "frontend/commands/rollout_judge.h"
 
-#include "frontend/commands/engine_args.h"
 #include "frontend/commands/judge_args.h"
+#include "frontend/commands/rollout_reference.h"
 #include "frontend/units.h"
 #include "ir/base/clock.h"
 
@@ -181,30 +181,6 @@ bool rollout_judged_validate(Rollout *r, RolloutValidation *out, Diag *diag) {
     return good;
 }
 
-/* --- what weights say --- */
-
-bool rollout_score(Rollout *r, ScoredBy by, float *out, Diag *diag) {
-    Engine *engine = r->writer.engine;
-    const int64_t at_once = engine_forward_batch(engine), seq = r->writer.plan->seq;
-    const double start = clock_now();
-    bool good = true;
-    for (int64_t row = 0; good && row < r->n_rows; row += at_once) {
-        const int32_t *tokens = r->tokens + row * seq, *labels = r->labels + row * seq;
-        good = by == BY_ROW ? engine_row_scores(engine, tokens, labels, out + row, diag)
-                            : engine_token_scores(engine, tokens, labels, out + row * seq, diag);
-    }
-    r->judged->score_seconds += clock_now() - start;
-    return good;
-}
-
-bool rollout_score_reference(Rollout *r, ScoredBy by, float *out, Diag *diag) {
-    const bool others = cli_given(r->writer.args, OPT_REFERENCE_LOAD); /* frozen ones, too */
-    EngineWeights *own = engine_keep_weights(r->writer.engine, others, diag);
-    bool good = own && engine_args_load_reference(r->writer.args, r->writer.engine, diag) &&
-                rollout_score(r, by, out, diag);
-    return engine_restore_weights(own, diag) && good;
-}
-
 /* --- words --- */
 
 int rollout_judged_values(Rollout *r, const RolloutValidation *val, StepValue *out) {
@@ -226,6 +202,9 @@ int rollout_judged_values(Rollout *r, const RolloutValidation *val, StepValue *o
     out[at++] = (StepValue){"reward", reward};
     if (val) out[at++] = (StepValue){"val_reward", val->reward};
     out[at++] = (StepValue){"reward_spread", spread};
+    if (rollout_reference_step(r) >= 0) {
+        out[at++] = (StepValue){"reference_step", (double)rollout_reference_step(r)};
+    }
     if (own->spare) {
         out[at++] = (StepValue){"resampled", replaced};
         out[at++] = (StepValue){"dull", dull};
@@ -234,7 +213,7 @@ int rollout_judged_values(Rollout *r, const RolloutValidation *val, StepValue *o
 }
 
 int64_t rollout_judged_bytes(const Rollout *r) {
-    return r->judged->judge_bytes;
+    return r->judged->judge_bytes + rollout_reference_bytes(r);
 }
 
 void rollout_judged_print(const Rollout *r) {
@@ -246,5 +225,5 @@ void rollout_judged_print(const Rollout *r) {
 
 void rollout_judged_print_end(const Rollout *r) {
     printf(", judged in %.1f s", r->judged->judge_seconds);
-    if (r->judged->score_seconds > 0) printf(", scored in %.1f s", r->judged->score_seconds);
+    if (r->score_seconds > 0) printf(", scored in %.1f s", r->score_seconds);
 }

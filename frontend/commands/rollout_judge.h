@@ -18,7 +18,7 @@ typedef struct RolloutJudged {
     bool *is_replaced;       /* [n_most] */
     RolloutAnswer *spare;    /* [n_most], where groups are resampled; else NULL */
     bool (*is_dull)(RolloutAnswer *const *group, int n);
-    double judge_seconds, score_seconds;
+    double judge_seconds;
 } RolloutJudged;
 
 /* Rewards of a group: the spread is that of a sample, over n - 1. */
@@ -38,13 +38,6 @@ void rollout_judged_close(Rollout *rollout);
 bool rollout_judged_make(Rollout *rollout, Diag *diag);
 /* RolloutKind.validate */
 bool rollout_judged_validate(Rollout *rollout, RolloutValidation *out, Diag *diag);
-
-/* What weights say of all rows of the rollout: of each label, numbers [n_rows, seq], or of each
- * row's answer [n_rows]. By those that are there, or those of the reference, which take their place
- * for a while. All processes call it. False: reported. */
-typedef enum ScoredBy { BY_TOKEN, BY_ROW } ScoredBy;
-bool rollout_score(Rollout *rollout, ScoredBy by, float *out, Diag *diag);
-bool rollout_score_reference(Rollout *rollout, ScoredBy by, float *out, Diag *diag);
 
 /* RolloutKind's words. */
 int rollout_judged_values(Rollout *rollout, const RolloutValidation *val, StepValue *out);

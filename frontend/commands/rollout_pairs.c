@@ -4,6 +4,7 @@
  * the one that pairs of data have. Pairs whose answers are worth the same, or are the same, are
  * ties: they stand in the batch and count for nothing. */
 #include "frontend/commands/rollout_judge.h"
+#include "frontend/commands/rollout_reference.h"
 #include "ir/base/json.h"
 
 #include <inttypes.h>
@@ -11,9 +12,10 @@
 #include <string.h>
 
 typedef struct RolloutPairs {
-    bool *is_tie;     /* [n_most / 2] */
-    float *weights;   /* [n_most, seq], TOKEN_EXTRA_WEIGHTS */
-    float *reference; /* [n_most]; NULL: nothing is compared with one */
+    bool *is_tie;            /* [n_most / 2] */
+    float *weights;          /* [n_most, seq], TOKEN_EXTRA_WEIGHTS */
+    float *reference;        /* [n_most]; NULL: nothing is compared with one */
+    int64_t n_pairs, n_ties; /* so far */
 } RolloutPairs;
 
 /* --- which answers are pairs --- */
@@ -129,6 +131,8 @@ static bool make_pairs(Rollout *r, Diag *diag) {
     if (!rollout_judged_make(r, diag)) return false;
     put_rows(r);
     put_weights(r);
+    r->pairs->n_pairs += r->n_rows / 2;
+    for (int64_t i = 0; i < r->n_rows / 2; i++) r->pairs->n_ties += r->pairs->is_tie[i];
     return !r->pairs->reference || rollout_score_reference(r, BY_ROW, r->pairs->reference, diag);
 }
 
@@ -218,6 +222,12 @@ static void put_lines(const Rollout *r, int64_t step, StrBuf *out) {
     }
 }
 
+static void print_end(const Rollout *r) {
+    rollout_judged_print_end(r);
+    printf(", %.1f %% of the pairs ties",
+           100 * (double)r->pairs->n_ties / (double)r->pairs->n_pairs);
+}
+
 const RolloutKind ROLLOUT_PAIRS = {.open = open_pairs,
                                    .close = rollout_judged_close,
                                    .make = make_pairs,
@@ -227,4 +237,4 @@ const RolloutKind ROLLOUT_PAIRS = {.open = open_pairs,
                                    .put_lines = put_lines,
                                    .bytes = rollout_judged_bytes,
                                    .print = rollout_judged_print,
-                                   .print_end = rollout_judged_print_end};
+                                   .print_end = print_end};

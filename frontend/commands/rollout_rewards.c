@@ -1,6 +1,7 @@
 /* What is learned by rewards of what was written (nn.policy): what each answer is worth beside the
  * others to its prompt, and what the weights and a reference say of it. */
 #include "frontend/commands/rollout_judge.h"
+#include "frontend/commands/rollout_reference.h"
 
 typedef struct RolloutRewards {
     float *numbers[N_TOKEN_NUMBERS]; /* [n_most, seq]; NULL: not asked for */

@@ -7,7 +7,7 @@
 #include "frontend/commands/rollout_write.h"
 #include "frontend/commands/train_rollout.h"
 
-enum { ROLLOUT_MOST_VALIDATED = 256, ROLLOUT_MOST_VALUES = OUTPUT_MOST_REPORTED + 12 };
+enum { ROLLOUT_MOST_VALIDATED = 256, ROLLOUT_MOST_VALUES = OUTPUT_MOST_REPORTED + 14 };
 
 /* What is learned from. False: reported. But for open, make and validate each may be NULL: there is
  * nothing to do, or to say. */
@@ -49,6 +49,8 @@ struct Rollout {
     struct RolloutRewards *rewards;
     struct RolloutPairs *pairs;
     struct RolloutStudent *student;
+    struct RolloutReference *reference; /* NULL: it stays what it is */
+    double score_seconds;
 };
 
 extern const RolloutKind ROLLOUT_REWARDS, ROLLOUT_PAIRS, ROLLOUT_STUDENT;

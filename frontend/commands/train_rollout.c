@@ -1,6 +1,7 @@
 #include "frontend/commands/train_rollout.h"
 
 #include "frontend/commands/judge_args.h"
+#include "frontend/commands/rollout_reference.h"
 #include "frontend/commands/rollout_state.h"
 #include "frontend/units.h"
 #include "runtime/data/dataset.h"
@@ -65,6 +66,7 @@ bool rollout_check_options(const CliArgs *args, const Plan *plan, Diag *diag) {
                           diag)) {
         return false;
     }
+    if (!rollout_reference_check(args, plan, diag)) return false;
     if (cli_given(args, OPT_ON_POLICY)) return check_student(plan, diag);
     if (!reads) return true;
     if (!judge_check_args(args, diag)) return false;
@@ -86,7 +88,8 @@ bool rollout_check_options(const CliArgs *args, const Plan *plan, Diag *diag) {
 /* --- opening --- */
 
 bool rollout_open(CliArgs *args, const Plan *plan, const TrainPrompts *prompts,
-                  const EngineOptions *options, Engine *engine, Rollout **out, Diag *diag) {
+                  const EngineOptions *options, Engine *engine, const RolloutPlace *place,
+                  Rollout **out, Diag *diag) {
     *out = NULL;
     if (!prompts->reads) return true;
     Arena *arena = args->arena;
@@ -113,12 +116,13 @@ bool rollout_open(CliArgs *args, const Plan *plan, const TrainPrompts *prompts,
     r->tokens = ARENA_ARRAY(arena, int32_t, n);
     r->labels = ARENA_ARRAY(arena, int32_t, n);
     return rollout_writer_open(&r->writer, args, rollout_count_answers(r, n_rows), diag) &&
-           r->kind->open(r, args, diag);
+           r->kind->open(r, args, diag) && rollout_reference_open(r, place, diag);
 }
 
 void rollout_close(Rollout *r) {
     if (!r) return;
     if (r->kind->close) r->kind->close(r);
+    rollout_reference_close(r);
     rollout_answers_release(r->written, rollout_count_answers(r, r->n_most));
     rollout_answers_release(r->validated, r->n_validated);
     rollout_writer_close(&r->writer);
