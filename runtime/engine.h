@@ -119,7 +119,8 @@ typedef struct EngineWeights EngineWeights;
 EngineWeights *engine_keep_weights(Engine *engine, bool frozen, Diag *diag);
 /* They are what they were, to the bit. Frees; NULL is fine. False: reported. */
 bool engine_restore_weights(EngineWeights *weights, Diag *diag);
-/* What is kept becomes what the engine has, and that is kept. False: reported. */
+/* What is kept becomes what the engine has, and that is kept: takes the memory of both for that
+ * while. False: reported. */
 bool engine_swap_weights(EngineWeights *weights, Diag *diag);
 void engine_drop_weights(EngineWeights *weights);           /* frees alone; NULL is fine */
 int64_t engine_weights_bytes(const EngineWeights *weights); /* NULL: 0 */

@@ -128,6 +128,7 @@ typedef struct KeptValues {
 
 struct EngineWeights {
     Engine *engine;
+    bool (*is_kept)(const Node *);
     KeptValues kept;
 };
 
@@ -185,7 +186,8 @@ static bool is_trained(const Node *node) {
 EngineWeights *engine_keep_weights(Engine *engine, bool frozen, Diag *diag) {
     EngineWeights *weights = calloc(1, sizeof(*weights));
     if (!weights) BUG("out of memory");
-    *weights = (EngineWeights){engine, keep_all(engine, frozen ? is_weight : is_trained)};
+    *weights = (EngineWeights){.engine = engine, .is_kept = frozen ? is_weight : is_trained};
+    weights->kept = keep_all(engine, weights->is_kept);
     if (!engine_copy_failed(engine, diag)) return weights;
     engine_drop_weights(weights);
     return NULL;
@@ -202,24 +204,16 @@ bool engine_restore_weights(EngineWeights *weights, Diag *diag) {
     return !engine_copy_failed(engine, diag);
 }
 
+/* All are read before any is written: a copy in 16 bits may be half of its parameter's memory. */
 bool engine_swap_weights(EngineWeights *weights, Diag *diag) {
     Engine *engine = weights->engine;
-    size_t most = 1;
+    KeptValues now = keep_all(engine, weights->is_kept);
     for (int i = 0; i < weights->kept.count; i++) {
-        if (weights->kept.items[i].bytes > most) most = weights->kept.items[i].bytes;
-    }
-    void *room = malloc(most);
-    if (!room) BUG("out of memory for %zu bytes", most);
-    for (int i = 0; i < weights->kept.count; i++) {
-        KeptValue *kept = &weights->kept.items[i];
-        memcpy(room,
-               engine->backend->view(engine, executor_address(kept->rank, kept->value, 0),
-                                     kept->bytes),
-               kept->bytes);
+        const KeptValue *kept = &weights->kept.items[i];
         put_back(engine, kept->rank, kept->value, kept);
-        memcpy(kept->data, room, kept->bytes);
     }
-    free(room);
+    release(&weights->kept);
+    weights->kept = now;
     return !engine_copy_failed(engine, diag);
 }
 
