@@ -18,6 +18,7 @@ bool rollout_judged_open(Rollout *r, CliArgs *args,
     RolloutJudged *own = r->judged = ARENA_NEW(r->arena, RolloutJudged);
     own->n_most = rollout_count_answers(r, r->n_most);
     own->is_dull = is_dull;
+    own->compares = judge_compares(args);
     own->answers = ARENA_ARRAY(r->arena, RolloutAnswer *, own->n_most);
     own->asked = ARENA_ARRAY(r->arena, int, own->n_most);
     own->first = ARENA_ARRAY(r->arena, float, own->n_most);
@@ -68,6 +69,75 @@ static bool judge_own(void *user, const RolloutRequest *request, RolloutOwn own,
     return good;
 }
 
+/* What a judge compares says: n answers to one prompt, as texts, and of each two of them a pair. */
+static void put_pairs(const RolloutRequest *request, const TrainPrompt *prompt, int64_t first,
+                      int n, const GenerateText *texts, JudgedPair *out) {
+    JudgedAnswer of[2] = {{.record = prompt->record}, {.record = prompt->record}};
+    for (int i = 0; i < n; i++) {
+        for (int k = i + 1; k < n; k++) {
+            for (int side = 0; side < 2; side++) {
+                const int64_t at = first + (side ? k : i);
+                const GenerateText *text = &texts[at];
+                of[side].text = text->text.text + text->n_prompt;
+                of[side].length = text->text.length - text->n_prompt;
+                of[side].n_tokens = request->answers[at].n_tokens;
+                of[side].ended = request->answers[at].ended;
+            }
+            *out++ = (JudgedPair){of[0], of[1]};
+        }
+    }
+}
+
+/* An answer's reward is the share of those to its prompt that it is better than; as good as: half.
+ */
+static void count_wins(RolloutAnswer *group, int n, const float *verdicts) {
+    for (int i = 0; i < n; i++) group[i].reward = 0;
+    for (int i = 0; i < n; i++) {
+        for (int k = i + 1; k < n; k++, verdicts++) {
+            const float won = *verdicts > 0 ? 1 : *verdicts < 0 ? 0 : 0.5f;
+            group[i].reward += won; /* halves: exact in any order */
+            group[k].reward += 1 - won;
+        }
+    }
+    for (int i = 0; i < n; i++) group[i].reward /= (float)(n - 1);
+}
+
+/* All groups, by this process. */
+static bool compare_all(Rollout *r, const RolloutRequest *request, Diag *diag) {
+    const int n = r->writer.prompts->n_answers, of_group = n * (n - 1) / 2;
+    const int64_t n_pairs = request->count / n * of_group;
+    GenerateText *texts = calloc((size_t)request->count + 1, sizeof(*texts));
+    JudgedPair *pairs = calloc((size_t)n_pairs + 1, sizeof(*pairs));
+    float *verdicts = calloc((size_t)n_pairs + 1, sizeof(*verdicts));
+    if (!texts || !pairs || !verdicts) BUG("out of memory");
+    for (int64_t i = 0; i < request->count; i++) {
+        texts[i] =
+            rollout_text_of(&r->writer.prompts->items[request->prompts[i]], &request->answers[i]);
+    }
+    for (int64_t g = 0; g < request->count / n; g++) {
+        put_pairs(request, &r->writer.prompts->items[request->prompts[g * n]], g * n, n, texts,
+                  pairs + g * of_group);
+    }
+    const bool good = judge_pairs(r->judged->judge, pairs, (int)n_pairs, verdicts, diag);
+    for (int64_t g = 0; g < request->count / n && good; g++) {
+        count_wins(request->answers + g * n, n, verdicts + g * of_group);
+    }
+    for (int64_t i = 0; i < request->count; i++) generate_text_release(&texts[i]);
+    free(texts);
+    free(pairs);
+    free(verdicts);
+    return good;
+}
+
+/* The first process compares for all: a group's answers may come from several. */
+static bool compare(Rollout *r, const RolloutRequest *request, Diag *diag) {
+    const EngineOptions *options = r->writer.options;
+    const double start = clock_now();
+    const bool good = options->rank > 0 || compare_all(r, request, diag);
+    r->judged->judge_seconds += clock_now() - start;
+    return good && rollout_share_rewards(options->control, request->answers, request->count, diag);
+}
+
 /* `count` answers, each to prompts[i] with its own random numbers, written and judged: by all
  * processes together, for all of them. */
 static bool write_answers(Rollout *r, RolloutAnswer *answers, int64_t count, const int *prompts,
@@ -78,9 +148,10 @@ static bool write_answers(Rollout *r, RolloutAnswer *answers, int64_t count, con
                                     .states = states,
                                     .greedy = greedy,
                                     .doing = "writing and judging",
-                                    .judge = judge_own,
+                                    .judge = r->judged->compares ? NULL : judge_own,
                                     .user = r};
-    return rollout_writer_write(&r->writer, &request, diag);
+    return rollout_writer_write(&r->writer, &request, diag) &&
+           (!r->judged->compares || compare(r, &request, diag));
 }
 
 /* --- groups --- */
@@ -165,8 +236,10 @@ bool rollout_judged_make(Rollout *r, Diag *diag) {
     return good && replace_dull_groups(r, n, diag);
 }
 
+/* Of one answer to a prompt, which is beside no other, who compares says nothing. */
 bool rollout_judged_validate(Rollout *r, RolloutValidation *out, Diag *diag) {
     const int64_t n = r->n_validated;
+    if (r->judged->compares) return true;
     Arena *arena = arena_create();
     int *prompts = ARENA_ARRAY(arena, int, n + 1);
     uint64_t *states = ARENA_ARRAY(arena, uint64_t, n + 1);
@@ -200,7 +273,7 @@ int rollout_judged_values(Rollout *r, const RolloutValidation *val, StepValue *o
         dull += (double)own->is_dull(own->answers + i, n) * n / count;
     }
     out[at++] = (StepValue){"reward", reward};
-    if (val) out[at++] = (StepValue){"val_reward", val->reward};
+    if (val && !isnan(val->reward)) out[at++] = (StepValue){"val_reward", val->reward};
     out[at++] = (StepValue){"reward_spread", spread};
     if (rollout_reference_step(r) >= 0) {
         out[at++] = (StepValue){"reference_step", (double)rollout_reference_step(r)};

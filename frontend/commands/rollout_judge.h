@@ -10,6 +10,7 @@
 
 typedef struct RolloutJudged {
     Judge *judge;
+    bool compares; /* it says which of two answers is better, of training's alone */
     int64_t judge_bytes;
     int64_t n_most;          /* answers of a rollout, group by group */
     RolloutAnswer **answers; /* [n_most], what is learned from */

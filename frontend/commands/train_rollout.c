@@ -40,7 +40,8 @@ static bool check_student(const Plan *plan, Diag *diag) {
 
 bool rollout_check_options(const CliArgs *args, const Plan *plan, Diag *diag) {
     static const CliOption OF_REWARDS[] = {OPT_REWARD,      OPT_REWARD_COMMAND, OPT_REWARD_MODEL,
-                                           OPT_REWARD_LOAD, OPT_ANSWERS,        OPT_RESAMPLE};
+                                           OPT_REWARD_LOAD, OPT_ANSWERS,        OPT_RESAMPLE,
+                                           OPT_PREFER,      OPT_PREFER_COMMAND};
     static const CliOption OF_PAIRS[] = {OPT_PAIRS};
     static const CliOption OF_BOTH[] = {OPT_ROLLOUT_STEPS, OPT_ANSWER_LENGTH, OPT_SIDE_BY_SIDE,
                                         OPT_STOP, OPT_ANSWERS_LOG};
@@ -72,7 +73,8 @@ bool rollout_check_options(const CliArgs *args, const Plan *plan, Diag *diag) {
     if (!judge_check_args(args, diag)) return false;
     if (!judge_is_given(args)) {
         return fail(diag, "train: who says what answers are worth? give --reward FILE.lua, "
-                          "--reward-command COMMAND, or --reward-load FILE of a model");
+                          "--reward-command COMMAND, or --reward-load FILE of a model; or who "
+                          "compares them, --prefer FILE.lua or --prefer-command COMMAND");
     }
     if (!train_prompts_compare(plan) || cli_given(args, OPT_LOAD) ||
         cli_given(args, OPT_REFERENCE_LOAD)) {
