@@ -124,6 +124,25 @@ run train "${tiny[@]}" --set policy=grpo --set kl=0.1 "${known[@]}" --micro-batc
     --reward "$judge" --steps 4 --lr 1e-2 --renew-reference 3 --log "$folder/grpo.jsonl"
 result 'rewards have one as well' "$(values kl "$folder/grpo.jsonl" | awk -F: '{ if (($2 == 0) != (NR == 1 || NR == 4)) print }')"
 
+# --- who compares ---
+# The same verdicts as the judge's, so the same pairs: only what they are worth is the share of wins.
+cat >"$folder/prefer.lua" <<'END'
+local function share(answer)
+  local _, n = answer.text:gsub("%d", "")
+  return n / (#answer.text + 1)
+end
+return function(line, a, b) return line.number % 4 == 0 and 0 or share(a) - share(b) end
+END
+run train "${small[@]}" --steps 3 --log "$folder/judged.jsonl"
+run train "${learned[@]}" --prefer "$folder/prefer.lua" --steps 3 --log "$folder/compared.jsonl"
+same 'a script that compares: the same pairs' 'loss\|ties\|chosen_tokens' "$folder/judged.jsonl" "$folder/compared.jsonl"
+result 'what wins is worth 1' "$(! grep -v '"chosen_score":1,"rejected_score":0,' "$folder/compared.jsonl")"
+works 'a program that compares' 'in the last step' train "${learned[@]}" --answers 3 --steps 1 --log "$folder/program.jsonl" \
+    --prefer-command "sed -u 's/.*\"a\": {\"text\": \"\([^\"]*\)\", .*\"b\": {\"text\": \"\1\", .*/0/; s/^{.*/1/'"
+result 'of three the first wins' "$(values chosen_score "$folder/program.jsonl" | awk -F: '{ exit !($2 > 0.9) }' ||
+    cat "$folder/program.jsonl")"
+fails 'two judge' 2 -- '--reward and --prefer: one of them' train "${small[@]}" --prefer "$folder/prefer.lua"
+
 # --- what makes no sense ---
 fails 'nobody judges' 2 'who says what answers are worth?' train "${learned[@]}"
 fails 'one answer' 2 -- '--answers' train "${small[@]}" --answers 1
@@ -145,7 +164,7 @@ fails 'a judge that says no number' 1 'nan.lua:1: returns nan' train "${learned[
 fails 'kept scores' 2 -- '--reference: is not for prompts' train "${small[@]}" --reference "$folder/r"
 
 # --- several processes ---
-together=("${small[@]}" --answers 3 --resample 3 --renew-reference 2 --lr 1e-2 --mesh d=2 --device cpu --steps 3 --quiet)
+together=("${learned[@]}" --prefer "$folder/prefer.lua" --answers 3 --resample 3 --renew-reference 2 --lr 1e-2 --mesh d=2 --device cpu --steps 3 --quiet)
 run train "${together[@]}" --checkpoint "$folder/threads.ckpt"
 for rank in 0 1; do
     RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$((20000 + $$ % 20000)) \
