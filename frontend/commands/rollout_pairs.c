@@ -119,7 +119,7 @@ static void put_weights(Rollout *r) {
     const int64_t seq = r->writer.plan->seq, batch = r->writer.plan->global_batch;
     memset(r->pairs->weights, 0, (size_t)(r->n_rows * seq) * sizeof(*r->pairs->weights));
     for (int64_t first = 0; first < r->n_rows; first += batch) {
-        const double n = (double)(batch / 2), kept = n - count_ties(r, first);
+        const double n = 0.5 * (double)batch, kept = n - count_ties(r, first);
         for (int64_t row = first; row < first + batch; row += 2) {
             const bool tied = r->pairs->is_tie[row / 2];
             r->pairs->weights[row * seq] = tied ? -1 : (float)(n / kept - 1);
@@ -148,7 +148,7 @@ static void give_pairs(Rollout *r, int64_t row) {
 /* Of pairs that are no ties. */
 static int values_of_pairs(Rollout *r, const RolloutValidation *val, StepValue *out) {
     const int batch = r->writer.plan->global_batch;
-    const double n = batch / 2, kept = n - count_ties(r, r->first_of_step);
+    const double n = 0.5 * batch, kept = n - count_ties(r, r->first_of_step);
     double scores[2] = {0, 0}, tokens[2] = {0, 0};
     int at = rollout_judged_values(r, val, out);
     for (int64_t i = 0; i < batch; i++) {
