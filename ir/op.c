@@ -349,6 +349,7 @@ const char *const TOKEN_NUMBER_NAMES[N_TOKEN_NUMBERS] = {
     [TOKEN_DESIRABLE] = "desirable",
     [TOKEN_DIVERGENCE] = "divergence",
     [TOKEN_WEIGHTS] = "weights",
+    [TOKEN_EXTRA_WEIGHTS] = "extra_weights",
 };
 
 TokenNumbers token_numbers_find(const char *name) {

@@ -187,7 +187,8 @@ enum { OUTPUT_MOST_REPORTED = 12, OUTPUT_MOST_NAME = 100 };
  * log-probability was when the answer was written (0: as it is now), and what a reference gives it.
  * Numbers of a row are at its first position, with zeros behind: of an answer that is wanted or not
  * 1 / (share of its kind in the global batch), below 0 where it is not wanted; and how far the
- * model is from its reference in the global batch. And what a label's loss is multiplied by. */
+ * model is from its reference in the global batch; and of a pair, in its chosen row, by how much
+ * more than once it counts (-1: not at all). And what a label's loss is multiplied by. */
 #define OUTPUT_TOKEN_SCORES "token_scores"
 typedef enum TokenNumbers {
     TOKEN_CENTERED_REWARDS,
@@ -197,6 +198,7 @@ typedef enum TokenNumbers {
     TOKEN_DESIRABLE,
     TOKEN_DIVERGENCE,
     TOKEN_WEIGHTS,
+    TOKEN_EXTRA_WEIGHTS,
     N_TOKEN_NUMBERS
 } TokenNumbers;
 extern const char *const TOKEN_NUMBER_NAMES[N_TOKEN_NUMBERS];

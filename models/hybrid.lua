@@ -69,7 +69,7 @@ return model {
   masked = false,     -- the data say which labels count; else all do
   classes = "none",   -- or how many, or their names: data are texts of classes (nn.classify)
   preference = "none", beta = 0.1, label_smoothing = 0.0, gamma = 0.0, rpo_alpha = 0.0,
-  desirable_weight = 1.0, undesirable_weight = 1.0, -- of dpo, kto, ... or reward (nn.preference)
+  desirable_weight = 1.0, undesirable_weight = 1.0, online = false, -- dpo, ... (nn.preference)
   policy = "none",    -- or grpo, dapo, dr_grpo, gspo: rewards of what it writes (nn.policy)
   clip = 0.2, clip_high = 0.0, kl = 0.0, -- of it
   size = "tiny",

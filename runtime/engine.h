@@ -72,11 +72,13 @@ void engine_init_parameters(Engine *engine);
 #define CHECKPOINT_SEED_KEY      "perilune.seed"
 #define CHECKPOINT_DATA_KEY      "perilune.data"
 #define CHECKPOINT_REFERENCE_KEY "perilune.reference"
-#define CHECKPOINT_TEACHER_KEY   "perilune.teacher"
-#define CHECKPOINT_RECENT_KEY    "perilune.recent" /* steps, with blanks between them */
-#define CHECKPOINT_SPIKES_KEY    "perilune.spikes" /* how many, and in a row */
-#define CHECKPOINT_NORMS_KEY     "perilune.norms"  /* f32 as hexadecimal digits of their bits */
-#define CHECKPOINT_NOISE_KEY     "perilune.noise"  /* count and sums, of hexadecimal digits */
+/* Names of the weights that it compares with, where these follow the training. */
+#define CHECKPOINT_REFERENCE_PREFIX "reference/"
+#define CHECKPOINT_TEACHER_KEY      "perilune.teacher"
+#define CHECKPOINT_RECENT_KEY       "perilune.recent" /* steps, with blanks between them */
+#define CHECKPOINT_SPIKES_KEY       "perilune.spikes" /* how many, and in a row */
+#define CHECKPOINT_NORMS_KEY        "perilune.norms"  /* f32 as hexadecimal digits of their bits */
+#define CHECKPOINT_NOISE_KEY        "perilune.noise"  /* count and sums, of hexadecimal digits */
 /* Of an island: its number, how many there are, the step, samples and number of the last meeting.
  */
 #define CHECKPOINT_ISLAND_KEY "perilune.island"
@@ -117,6 +119,11 @@ typedef struct EngineWeights EngineWeights;
 EngineWeights *engine_keep_weights(Engine *engine, bool frozen, Diag *diag);
 /* They are what they were, to the bit. Frees; NULL is fine. False: reported. */
 bool engine_restore_weights(EngineWeights *weights, Diag *diag);
+/* What is kept becomes what the engine has, and that is kept: takes the memory of both for that
+ * while. False: reported. */
+bool engine_swap_weights(EngineWeights *weights, Diag *diag);
+void engine_drop_weights(EngineWeights *weights);           /* frees alone; NULL is fine */
+int64_t engine_weights_bytes(const EngineWeights *weights); /* NULL: 0 */
 
 /* An engine of a plan that differs from the engine's in its global batch alone, with its weights,
  * optimizer's state and loss scale; `engine` is destroyed first, so that both are never in memory,

@@ -29,6 +29,7 @@ typedef struct Sources {
     bool heads_begin;    /* likewise */
     bool averages_begin; /* it has none: they begin with the weights */
     bool of_teacher;     /* `whole` has a teacher's, by the names of its own model */
+    bool of_reference;   /* what trains comes from `whole`'s CHECKPOINT_REFERENCE_PREFIX */
 } Sources;
 
 /* False, reported: it is in neither, or not in the one that it has to be in. */
@@ -46,6 +47,7 @@ static bool find_leaf(const Sources *from, const Node *node, const char *name, S
     diag_error(diag, (SourceLoc){from->whole_path, 0},
                "has no tensor '%s', which the plan's %s needs", name,
                from->of_teacher       ? "teacher"
+               : from->of_reference   ? "reference"
                : node->op == OP_STATE ? "optimizer"
                                       : "model");
     if (safetensors_find_metadata(from->whole, ENGINE_TRAINED_ALONE_KEY)) {
@@ -82,6 +84,8 @@ static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const
         return true;
     }
     if (from->of_teacher) name = teacher_own_name(name);
+    if (from->of_reference && node_is_frozen(node)) return true;
+    if (from->of_reference) name = arena_printf(arena, CHECKPOINT_REFERENCE_PREFIX "%s", name);
     if ((from->adapters_begin && engine_is_adapter(name)) ||
         (from->heads_begin && engine_is_head(name))) {
         engine_set_leaf(engine, rank, node, NULL, arena);
@@ -391,6 +395,14 @@ bool engine_load_teacher(Engine *engine, const char *path, Diag *diag) {
     if (fine) snprintf(engine->teacher, sizeof(engine->teacher), "%016" PRIx64, digest(file));
     if (file) safetensors_close(file);
     arena_destroy(arena);
+    return fine;
+}
+
+bool engine_load_kept_reference(Engine *engine, const char *path, Diag *diag) {
+    Safetensors *file = safetensors_open(path, diag);
+    const Sources from = {.whole = file, .whole_path = path, .of_reference = true};
+    bool fine = agree_on_file(engine, file, path, diag) && load_leaves(engine, &from, NULL, diag);
+    if (file) safetensors_close(file);
     return fine;
 }
 

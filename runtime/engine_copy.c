@@ -128,6 +128,7 @@ typedef struct KeptValues {
 
 struct EngineWeights {
     Engine *engine;
+    bool (*is_kept)(const Node *);
     KeptValues kept;
 };
 
@@ -185,10 +186,10 @@ static bool is_trained(const Node *node) {
 EngineWeights *engine_keep_weights(Engine *engine, bool frozen, Diag *diag) {
     EngineWeights *weights = calloc(1, sizeof(*weights));
     if (!weights) BUG("out of memory");
-    *weights = (EngineWeights){engine, keep_all(engine, frozen ? is_weight : is_trained)};
+    *weights = (EngineWeights){.engine = engine, .is_kept = frozen ? is_weight : is_trained};
+    weights->kept = keep_all(engine, weights->is_kept);
     if (!engine_copy_failed(engine, diag)) return weights;
-    release(&weights->kept);
-    free(weights);
+    engine_drop_weights(weights);
     return NULL;
 }
 
@@ -199,9 +200,35 @@ bool engine_restore_weights(EngineWeights *weights, Diag *diag) {
         const KeptValue *kept = &weights->kept.items[i];
         put_back(engine, kept->rank, kept->value, kept);
     }
+    engine_drop_weights(weights);
+    return !engine_copy_failed(engine, diag);
+}
+
+/* All are read before any is written: a copy in 16 bits may be half of its parameter's memory. */
+bool engine_swap_weights(EngineWeights *weights, Diag *diag) {
+    Engine *engine = weights->engine;
+    KeptValues now = keep_all(engine, weights->is_kept);
+    for (int i = 0; i < weights->kept.count; i++) {
+        const KeptValue *kept = &weights->kept.items[i];
+        put_back(engine, kept->rank, kept->value, kept);
+    }
+    release(&weights->kept);
+    weights->kept = now;
+    return !engine_copy_failed(engine, diag);
+}
+
+void engine_drop_weights(EngineWeights *weights) {
+    if (!weights) return;
     release(&weights->kept);
     free(weights);
-    return !engine_copy_failed(engine, diag);
+}
+
+int64_t engine_weights_bytes(const EngineWeights *weights) {
+    int64_t bytes = 0;
+    for (int i = 0; weights && i < weights->kept.count; i++) {
+        bytes += (int64_t)weights->kept.items[i].bytes;
+    }
+    return bytes;
 }
 
 /* --- all that training goes on from, for another batch --- */

@@ -205,6 +205,10 @@ unsigned engine_divided_axes(const Mesh *mesh, Value value);
 /* Of the ranks that hold the same part of a stage's value: is this the first? */
 bool engine_owns(const RankContext *rank, int stage, Value value);
 
+/* The weights that train become those of a checkpoint under CHECKPOINT_REFERENCE_PREFIX. All
+ * processes call it. False: reported. */
+bool engine_load_kept_reference(Engine *engine, const char *path, Diag *diag);
+
 /* --- whole tensors of shards (engine_pieces.c) --- */
 
 /* A value of a stage's program as f32, whole, from its shards. All processes call it, as

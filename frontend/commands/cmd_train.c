@@ -520,7 +520,6 @@ static bool prepare(TrainRun *run) {
     run->quiet |= !run->is_first;
     run->checkpoint.quiet = run->quiet;
     if (run->is_first && !cli_try_outputs(run->args, run->diag)) return false;
-    if (!train_checkpoint_prepare(&run->checkpoint, run->engine, run->diag)) return false;
     if (run->steps_done >= run->n_steps && !run->checkpoint.if_there &&
         !train_islands_lack_end(&run->islands, &run->checkpoint.place, run->n_steps)) {
         diag_error(run->diag, (SourceLoc){run->checkpoint.from, 0},
@@ -533,12 +532,15 @@ static bool prepare(TrainRun *run) {
         BUG("allocated %" PRId64 " bytes, planned %" PRId64, engine_arena_bytes(run->engine),
             train_run_planned_bytes(run->plan));
     }
-    if (!train_reference_make(&run->data, run->engine, &run->options, run->is_resumed, run->quiet,
-                              &run->checkpoint.place, run->diag)) {
+    const RolloutPlace place = {&run->checkpoint.place,
+                                run->is_resumed ? run->checkpoint.from : NULL};
+    if (!rollout_open(run->args, run->plan, &run->data.prompts, &run->options, run->engine, &place,
+                      &run->rollout, run->diag)) {
         return false;
     }
-    if (!rollout_open(run->args, run->plan, &run->data.prompts, &run->options, run->engine,
-                      &run->rollout, run->diag)) {
+    if (!train_checkpoint_prepare(&run->checkpoint, run->engine, run->diag)) return false;
+    if (!train_reference_make(&run->data, run->engine, &run->options, run->is_resumed, run->quiet,
+                              &run->checkpoint.place, run->diag)) {
         return false;
     }
     if (!train_spikes_check(&run->spikes, run->plan, run->rollout, run->diag) ||

@@ -9,11 +9,16 @@ enum { DEFAULT_SECONDS = 300 };
 
 bool judge_is_given(const CliArgs *args) {
     return cli_given(args, OPT_REWARD) || cli_given(args, OPT_REWARD_COMMAND) ||
-           cli_given(args, OPT_REWARD_LOAD);
+           cli_given(args, OPT_REWARD_LOAD) || judge_compares(args);
+}
+
+bool judge_compares(const CliArgs *args) {
+    return cli_given(args, OPT_PREFER) || cli_given(args, OPT_PREFER_COMMAND);
 }
 
 bool judge_check_args(const CliArgs *args, Diag *diag) {
-    static const CliOption JUDGES[] = {OPT_REWARD, OPT_REWARD_COMMAND, OPT_REWARD_LOAD};
+    static const CliOption JUDGES[] = {OPT_REWARD, OPT_REWARD_COMMAND, OPT_REWARD_LOAD, OPT_PREFER,
+                                       OPT_PREFER_COMMAND};
     CliOption first = N_OPTIONS;
     if (cli_given(args, OPT_REWARD_MODEL) && !cli_given(args, OPT_REWARD_LOAD)) {
         diag_error(diag, NO_LOC, "--reward-model: with which weights? give --reward-load FILE");
@@ -77,8 +82,9 @@ static Judge *open_model(CliArgs *args, const JudgedModel *of, int64_t *out_byte
 }
 
 Judge *judge_from_args(CliArgs *args, const JudgedModel *of, int64_t *out_bytes, Diag *diag) {
-    const char *script = cli_text(args, OPT_REWARD, NULL);
-    const char *command = cli_text(args, OPT_REWARD_COMMAND, NULL);
+    const char *script = cli_text(args, OPT_REWARD, cli_text(args, OPT_PREFER, NULL));
+    const char *command =
+        cli_text(args, OPT_REWARD_COMMAND, cli_text(args, OPT_PREFER_COMMAND, NULL));
     *out_bytes = 0;
     if (script) return judge_open_lua(script, args->arena, diag);
     if (!command) return open_model(args, of, out_bytes, diag);

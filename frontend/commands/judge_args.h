@@ -1,5 +1,6 @@
 /* Who says what answers are worth, from the command line: --reward, --reward-command or
- * --reward-model with --reward-load. */
+ * --reward-model with --reward-load; or which of two is the better, --prefer or --prefer-command.
+ */
 #ifndef FRONTEND_COMMANDS_JUDGE_ARGS_H
 #define FRONTEND_COMMANDS_JUDGE_ARGS_H
 
@@ -7,8 +8,9 @@
 #include "frontend/judge/judge.h"
 #include "runtime/engine.h"
 
-/* Is there one? */
+/* Is there one? Does it compare pairs (judge_pairs)? */
 bool judge_is_given(const CliArgs *args);
+bool judge_compares(const CliArgs *args);
 /* Options that make no sense together are refused. False: reported. */
 bool judge_check_args(const CliArgs *args, Diag *diag);
 

@@ -130,3 +130,23 @@ bool rollout_share(Control *control, int rank, RolloutAnswer *answers, int64_t c
     diag_error(diag, NO_LOC, "%s", why);
     return false;
 }
+
+bool rollout_share_rewards(Control *control, RolloutAnswer *answers, int64_t count, Diag *diag) {
+    const int64_t most = CONTROL_MAX_BYTES / (int64_t)sizeof(float);
+    const char *why = "rewards did not come from the first process";
+    if (!control) return true;
+    float *rewards = calloc((size_t)count + 1, sizeof(*rewards));
+    if (!rewards) BUG("out of memory");
+    for (int64_t i = 0; i < count; i++) rewards[i] = answers[i].reward;
+    bool good = control_await(control); /* who judges may take any time */
+    for (int64_t at = 0; good && at < count; at += most) {
+        const int64_t n = count - at < most ? count - at : most;
+        good = control_broadcast(control, 0, rewards + at, (size_t)n * sizeof(*rewards));
+    }
+    for (int64_t i = 0; i < count && good; i++) answers[i].reward = rewards[i];
+    free(rewards);
+    if (good) return true;
+    control_failed(control, &why);
+    diag_error(diag, NO_LOC, "%s", why);
+    return false;
+}

@@ -34,5 +34,7 @@ static inline int64_t rollout_own_at(RolloutOwn own, int64_t i) {
  * NULL: there is one process, and nothing to be done. False: the job has failed; reported. */
 bool rollout_share(Control *control, int rank, RolloutAnswer *answers, int64_t count, int64_t seq,
                    Diag *diag);
+/* The first process' rewards become all processes'. Likewise. */
+bool rollout_share_rewards(Control *control, RolloutAnswer *answers, int64_t count, Diag *diag);
 
 #endif

@@ -33,11 +33,19 @@ typedef struct Sums {
     int64_t n_tensors, n_numbers, bytes;
 } Sums;
 
-static Sums sum_tensors(const Safetensors *file, bool states) {
+typedef enum Kind { WEIGHTS, STATES, REFERENCE } Kind;
+
+static Kind kind_of(const SafetensorsInfo *info) {
+    static const char prefix[] = CHECKPOINT_REFERENCE_PREFIX;
+    if (!tensor_is_state(info)) return WEIGHTS;
+    return strncmp(info->name, prefix, sizeof(prefix) - 1) == 0 ? REFERENCE : STATES;
+}
+
+static Sums sum_tensors(const Safetensors *file, Kind kind) {
     Sums sums = {0};
     for (int i = 0; i < safetensors_count(file); i++) {
         const SafetensorsInfo *info = safetensors_at(file, i);
-        if (tensor_is_state(info) != states) continue;
+        if (kind_of(info) != kind) continue;
         sums.n_tensors++;
         sums.n_numbers += tensor_count(info);
         sums.bytes += (int64_t)info->n_bytes;
@@ -164,7 +172,7 @@ static void put_settings(StrBuf *out, const char *settings) {
 
 static void put_head(StrBuf *out, const Safetensors *file) {
     char numbers[UNIT_TEXT], bytes[UNIT_TEXT], shown[MOST_NAME];
-    const Sums weights = sum_tensors(file, false), states = sum_tensors(file, true);
+    const Sums weights = sum_tensors(file, WEIGHTS);
     const char *model = value_of(file, "model"), *step = value_of(file, CHECKPOINT_STEP_KEY);
     const char *samples = value_of(file, CHECKPOINT_SAMPLES_KEY),
                *data = value_of(file, CHECKPOINT_DATA_KEY);
@@ -173,10 +181,13 @@ static void put_head(StrBuf *out, const Safetensors *file) {
     strbuf_printf(out, "weights   %" PRId64 " tensors, %s numbers, %s\n", weights.n_tensors,
                   unit_count((double)weights.n_numbers, numbers),
                   unit_bytes((double)weights.bytes, bytes));
-    if (states.n_tensors) {
-        strbuf_printf(out, "optimizer %" PRId64 " tensors, %s numbers, %s\n", states.n_tensors,
-                      unit_count((double)states.n_numbers, numbers),
-                      unit_bytes((double)states.bytes, bytes));
+    for (Kind kind = STATES; kind <= REFERENCE; kind++) {
+        const Sums sums = sum_tensors(file, kind);
+        if (sums.n_tensors == 0) continue;
+        strbuf_printf(out, "%s %" PRId64 " tensors, %s numbers, %s\n",
+                      kind == STATES ? "optimizer" : "reference", sums.n_tensors,
+                      unit_count((double)sums.n_numbers, numbers),
+                      unit_bytes((double)sums.bytes, bytes));
     }
     if (step) {
         strbuf_printf(out, "step      %s", plain(step, shown));

@@ -1,6 +1,7 @@
 #include "frontend/commands/train_checkpoint.h"
 
 #include "frontend/commands/engine_args.h"
+#include "frontend/commands/train_prompts.h"
 #include "frontend/units.h"
 #include "ir/base/clock.h"
 #include "ir/base/file.h"
@@ -64,7 +65,7 @@ static void note_replaced(TrainCheckpoint *checkpoint) {
 
 bool train_checkpoint_check(const CliArgs *args, const Plan *plan, Diag *diag) {
     if (!cli_given(args, OPT_RESUME) || !cli_given(args, OPT_LOAD)) return true;
-    if (plan_reads_numbers(plan, TOKEN_REFERENCE_SCORES)) return true;
+    if (train_prompts_compare(plan)) return true;
     diag_error(diag, NO_LOC, "--load and --resume: a checkpoint has weights of its own");
     return false;
 }

@@ -17,15 +17,23 @@ static bool has_named(const Graph *graph, OpKind op, const char *name) {
     return false;
 }
 
+bool train_pairs_compare(const Plan *plan) {
+    bool compares = false;
+    for (int p = 0; p < plan->n_programs; p++) {
+        compares |= has_named(plan->programs[p].graph, OP_INPUT, INPUT_REFERENCE);
+    }
+    return compares;
+}
+
 TrainPairs train_pairs_of(const Plan *plan, Arena *arena) {
     TrainPairs pairs = {.how = {.seq = (size_t)plan->seq}};
     pairs.reads = pairs.unpaired = plan_reads_numbers(plan, TOKEN_DESIRABLE);
     pairs.how.needs_others = plan_reads_numbers(plan, TOKEN_DIVERGENCE);
     for (int p = 0; p < plan->n_programs; p++) {
         pairs.reads |= graph_has_pairs(plan->programs[p].graph);
-        pairs.asks_reference |= has_named(plan->programs[p].graph, OP_INPUT, INPUT_REFERENCE);
         pairs.rewards |= has_named(plan->programs[p].graph, OP_OUTPUT, OUTPUT_REWARDS);
     }
+    pairs.asks_reference = train_pairs_compare(plan);
     if (!pairs.reads) return pairs;
     pairs.tokens = ARENA_ARRAY(arena, int32_t, 2 * plan->seq);
     pairs.labels = ARENA_ARRAY(arena, int32_t, 2 * plan->seq);

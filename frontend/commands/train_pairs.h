@@ -21,6 +21,8 @@ typedef struct TrainPairs {
 } TrainPairs;
 
 TrainPairs train_pairs_of(const Plan *plan, Arena *arena);
+/* Does the plan compare what rows score with a reference's? */
+bool train_pairs_compare(const Plan *plan);
 /* Labels [n_rows, seq] of answers' tokens become 0 where the last one of each is, and -1 elsewhere.
  */
 void train_pairs_mark_ends(int32_t *labels, int64_t seq, int n_rows);

@@ -4,6 +4,7 @@
 #include "frontend/commands/pack_args.h"
 #include "frontend/commands/tokenizer_args.h"
 #include "frontend/commands/train_completions.h"
+#include "frontend/commands/train_pairs.h"
 #include "frontend/json_lines.h"
 #include "runtime/data/mix.h"
 #include "runtime/data/shuffle.h"
@@ -12,11 +13,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_ANSWERS = 8 };
+enum { DEFAULT_ANSWERS = 8, DEFAULT_OF_PAIRS = 2 };
 
 bool train_prompts_read_by(const Plan *plan) {
     return plan_reads_numbers(plan, TOKEN_ADVANTAGES) ||
-           plan_reads_numbers(plan, TOKEN_CENTERED_REWARDS);
+           plan_reads_numbers(plan, TOKEN_CENTERED_REWARDS) || train_prompts_in_pairs(plan);
+}
+
+bool train_prompts_in_pairs(const Plan *plan) {
+    return plan_reads_numbers(plan, TOKEN_EXTRA_WEIGHTS);
+}
+
+bool train_prompts_compare(const Plan *plan) {
+    return plan_reads_numbers(plan, TOKEN_REFERENCE_SCORES) ||
+           (train_prompts_in_pairs(plan) && train_pairs_compare(plan));
 }
 
 bool train_prompts_asked(const CliArgs *args, const Plan *plan) {
@@ -34,6 +44,14 @@ typedef struct Reading {
 
 /* --- options --- */
 
+static bool choose_pairs(const CliArgs *args, TrainPrompts *out, Diag *diag) {
+    const char *name = cli_text(args, OPT_PAIRS, "best");
+    out->all_pairs = strcmp(name, "all") == 0;
+    if (out->all_pairs || strcmp(name, "best") == 0) return true;
+    diag_error(diag, NO_LOC, "train: --pairs: '%s' is neither best nor all", name);
+    return false;
+}
+
 static bool check_options(const CliArgs *args, const Plan *plan, TrainPrompts *out, Diag *diag) {
     static const CliOption OTHERS[] = {OPT_DATA_WEIGHT, OPT_TOKEN_BYTES, OPT_SEPARATOR,
                                        OPT_FIELD,       OPT_PACK,        OPT_PACK_LONG,
@@ -48,15 +66,25 @@ static bool check_options(const CliArgs *args, const Plan *plan, TrainPrompts *o
     out->length = cli_int(args, OPT_ANSWER_LENGTH, plan->seq);
     out->on_policy = cli_given(args, OPT_ON_POLICY);
     out->share = cli_real(args, OPT_ON_POLICY, 1);
-    out->n_answers = out->on_policy ? 1 : (int)cli_int(args, OPT_ANSWERS, DEFAULT_ANSWERS);
-    if (plan->global_batch % out->n_answers != 0) {
+    out->in_pairs = !out->on_policy && train_prompts_in_pairs(plan);
+    const int preset = out->in_pairs ? DEFAULT_OF_PAIRS : DEFAULT_ANSWERS;
+    out->n_answers = out->on_policy ? 1 : (int)cli_int(args, OPT_ANSWERS, preset);
+    if (!choose_pairs(args, out, diag)) return false;
+    const int n = out->n_answers;
+    out->group_rows = !out->in_pairs ? n : out->all_pairs ? n * (n - 1) : 2;
+    if (plan->global_batch % out->group_rows == 0) return true;
+    if (out->in_pairs) {
         diag_error(diag, NO_LOC,
-                   "train: --answers: %d to each prompt do not divide the global batch of %d: give "
-                   "another number of them, or --global-batch",
-                   out->n_answers, plan->global_batch);
+                   "train: --answers: the pairs of %d to each prompt are %d rows, which do not "
+                   "divide the global batch of %d: give another number of them, or --global-batch",
+                   n, out->group_rows, plan->global_batch);
         return false;
     }
-    return true;
+    diag_error(diag, NO_LOC,
+               "train: --answers: %d to each prompt do not divide the global batch of %d: give "
+               "another number of them, or --global-batch",
+               n, plan->global_batch);
+    return false;
 }
 
 /* --- lines --- */
@@ -265,7 +293,11 @@ void train_prompts_print(const TrainPrompts *prompts) {
     printf("prompts %d to learn from, %d to validate; of %.1f tokens in the mean; ",
            prompts->n_train, prompts->n_val, prompts->n_tokens);
     if (!prompts->on_policy) {
-        printf("%d answers to each\n", prompts->n_answers);
+        printf("%d answers to each%s\n", prompts->n_answers,
+               !prompts->in_pairs       ? ""
+               : prompts->all_pairs     ? ", in pairs of every two"
+               : prompts->n_answers > 2 ? ", the best and the worst a pair"
+                                        : ", a pair");
         return;
     }
     printf("%.4g %% of the rows are the model's own answers\n", 100 * prompts->share);

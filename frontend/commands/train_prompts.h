@@ -1,8 +1,8 @@
 /* Prompts that training writes answers to, where the plan learns by what these are worth
- * (nn.policy), or by what a teacher says of them (--on-policy): lines of JSON with a "prompt", a
- * text or a list of messages, or with "messages", whose last one is the user's, and whatever else
- * whoever judges wants to know. For a teacher also with what the data answer
- * (train_completions.h).
+ * (nn.policy, or pairs of nn.preference), or by what a teacher says of them (--on-policy): lines of
+ * JSON with a "prompt", a text or a list of messages, or with "messages", whose last one is the
+ * user's, and whatever else whoever judges wants to know. For a teacher also with what the data
+ * answer (train_completions.h).
  */
 #ifndef FRONTEND_COMMANDS_TRAIN_PROMPTS_H
 #define FRONTEND_COMMANDS_TRAIN_PROMPTS_H
@@ -27,13 +27,16 @@ typedef struct TrainPrompt {
 typedef struct TrainPrompts {
     bool reads;          /* does training learn so? else all of this is empty */
     bool on_policy;      /* from a teacher, and not by rewards */
+    bool in_pairs;       /* from pairs of better and worse answers */
+    bool all_pairs;      /* of all that are to one prompt, and not of the best and the worst */
     double share;        /* of rows that are written then; the others are the data's */
     bool validates_rows; /* all lines of validation have a completion */
     int n_cut;           /* completions longer than a row */
     TrainPrompt *items;
     int count, capacity;
     int n_train, n_val;      /* the first and the last ones */
-    int n_answers;           /* of each, in training */
+    int n_answers;           /* of each, in training, */
+    int group_rows;          /* which make so many rows of the batch */
     int64_t length;          /* tokens of an answer, at most */
     uint32_t pad;            /* what fills up a row */
     uint64_t hash;           /* of all their tokens and lines */
@@ -41,8 +44,11 @@ typedef struct TrainPrompts {
     GenerateText text, chat; /* what those of texts and those of messages begin as */
 } TrainPrompts;
 
-/* Does the plan learn by rewards of answers? */
+/* Does the plan learn by rewards of answers, or from pairs of them? */
 bool train_prompts_read_by(const Plan *plan);
+bool train_prompts_in_pairs(const Plan *plan);
+/* And compares answers with what a reference says of them? */
+bool train_prompts_compare(const Plan *plan);
 /* Does training write answers at all? */
 bool train_prompts_asked(const CliArgs *args, const Plan *plan);
 /* Reads those of --data and --val. False: reported. Released by train_prompts_close either way. */

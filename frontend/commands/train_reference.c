@@ -211,7 +211,7 @@ static bool compute(Reference *r, TrainPart **parts, int n_parts, bool quiet) {
 
 bool train_reference_check(const TrainData *data, Diag *diag) {
     const char *path = cli_text(data->args, OPT_REFERENCE, NULL);
-    const bool distance = plan_reads_numbers(data->plan, TOKEN_REFERENCE_SCORES);
+    const bool distance = train_prompts_compare(data->plan);
     const bool loads = cli_given(data->args, OPT_REFERENCE_LOAD);
     if (data->pairs.asks_reference || !(path || (loads && !distance))) return true;
     diag_error(diag, NO_LOC,

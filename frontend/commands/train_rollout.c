@@ -1,6 +1,7 @@
 #include "frontend/commands/train_rollout.h"
 
 #include "frontend/commands/judge_args.h"
+#include "frontend/commands/rollout_reference.h"
 #include "frontend/commands/rollout_state.h"
 #include "frontend/units.h"
 #include "runtime/data/dataset.h"
@@ -30,7 +31,7 @@ static bool refuse(const CliArgs *args, const CliOption *options, size_t n, cons
 static bool check_student(const Plan *plan, Diag *diag) {
     if (train_prompts_read_by(plan)) {
         return fail(diag, "train: --on-policy: is for students of a --teacher, not for plans that "
-                          "learn by rewards");
+                          "learn by rewards or from pairs of what they write");
     }
     return plan_count_teacher(plan) > 0 ||
            fail(diag, "train: --on-policy: a model writes, and from whom does it learn? give "
@@ -39,48 +40,67 @@ static bool check_student(const Plan *plan, Diag *diag) {
 
 bool rollout_check_options(const CliArgs *args, const Plan *plan, Diag *diag) {
     static const CliOption OF_REWARDS[] = {OPT_REWARD,      OPT_REWARD_COMMAND, OPT_REWARD_MODEL,
-                                           OPT_REWARD_LOAD, OPT_ANSWERS,        OPT_RESAMPLE};
+                                           OPT_REWARD_LOAD, OPT_ANSWERS,        OPT_RESAMPLE,
+                                           OPT_PREFER,      OPT_PREFER_COMMAND};
+    static const CliOption OF_PAIRS[] = {OPT_PAIRS};
     static const CliOption OF_BOTH[] = {OPT_ROLLOUT_STEPS, OPT_ANSWER_LENGTH, OPT_SIDE_BY_SIDE,
                                         OPT_STOP, OPT_ANSWERS_LOG};
     const bool reads = train_prompts_read_by(plan), asked = train_prompts_asked(args, plan);
     if (!reads && !refuse(args, OF_REWARDS, sizeof(OF_REWARDS) / sizeof(OF_REWARDS[0]),
                           "is for plans that learn by rewards of what they write: --set "
-                          "policy=grpo",
+                          "policy=grpo, or from pairs of it: --set preference=dpo --set "
+                          "online=true",
                           diag)) {
+        return false;
+    }
+    if (!train_prompts_in_pairs(plan) &&
+        !refuse(args, OF_PAIRS, sizeof(OF_PAIRS) / sizeof(OF_PAIRS[0]),
+                "is for plans that learn from pairs of what they write: --set preference=dpo --set "
+                "online=true",
+                diag)) {
         return false;
     }
     if (!asked && !refuse(args, OF_BOTH, sizeof(OF_BOTH) / sizeof(OF_BOTH[0]),
                           "is for plans that learn by rewards of what they write, --set "
-                          "policy=grpo, or from a teacher, --on-policy",
+                          "policy=grpo, from pairs of it, --set preference=dpo --set online=true, "
+                          "or from a teacher, --on-policy",
                           diag)) {
         return false;
     }
+    if (!rollout_reference_check(args, plan, diag)) return false;
     if (cli_given(args, OPT_ON_POLICY)) return check_student(plan, diag);
     if (!reads) return true;
     if (!judge_check_args(args, diag)) return false;
     if (!judge_is_given(args)) {
         return fail(diag, "train: who says what answers are worth? give --reward FILE.lua, "
-                          "--reward-command COMMAND, or --reward-load FILE of a model");
+                          "--reward-command COMMAND, or --reward-load FILE of a model; or who "
+                          "compares them, --prefer FILE.lua or --prefer-command COMMAND");
     }
-    if (plan_reads_numbers(plan, TOKEN_REFERENCE_SCORES) && !cli_given(args, OPT_LOAD) &&
-        !cli_given(args, OPT_REFERENCE_LOAD)) {
-        return fail(diag, "train: kl is the distance from the weights of --load: give --load FILE, "
-                          "or --reference-load FILE, or --set kl=0");
+    if (!train_prompts_compare(plan) || cli_given(args, OPT_LOAD) ||
+        cli_given(args, OPT_REFERENCE_LOAD)) {
+        return true;
     }
-    return true;
+    return fail(diag, train_prompts_in_pairs(plan)
+                          ? "train: answers are compared with what the weights of --load say of "
+                            "them: give --load FILE, or --reference-load FILE"
+                          : "train: kl is the distance from the weights of --load: give --load "
+                            "FILE, or --reference-load FILE, or --set kl=0");
 }
 
 /* --- opening --- */
 
 bool rollout_open(CliArgs *args, const Plan *plan, const TrainPrompts *prompts,
-                  const EngineOptions *options, Engine *engine, Rollout **out, Diag *diag) {
+                  const EngineOptions *options, Engine *engine, const RolloutPlace *place,
+                  Rollout **out, Diag *diag) {
     *out = NULL;
     if (!prompts->reads) return true;
     Arena *arena = args->arena;
     Rollout *r = *out = ARENA_NEW(arena, Rollout);
     const int64_t steps = cli_int(args, OPT_ROLLOUT_STEPS, 1);
     const int64_t n_rows = steps * plan->global_batch, n = n_rows * plan->seq;
-    *r = (Rollout){.kind = prompts->on_policy ? &ROLLOUT_STUDENT : &ROLLOUT_REWARDS,
+    *r = (Rollout){.kind = prompts->on_policy  ? &ROLLOUT_STUDENT
+                           : prompts->in_pairs ? &ROLLOUT_PAIRS
+                                               : &ROLLOUT_REWARDS,
                    .arena = arena,
                    .writer = {.args = args,
                               .plan = plan,
@@ -93,17 +113,19 @@ bool rollout_open(CliArgs *args, const Plan *plan, const TrainPrompts *prompts,
         prompts->n_val < ROLLOUT_MOST_VALIDATED ? prompts->n_val : ROLLOUT_MOST_VALIDATED;
     r->asked = ARENA_ARRAY(arena, int, n_rows);
     r->answers = ARENA_ARRAY(arena, RolloutAnswer *, n_rows);
-    r->written = rollout_answers_create(n_rows, plan->seq, arena);
+    r->written = rollout_answers_create(rollout_count_answers(r, n_rows), plan->seq, arena);
     r->validated = rollout_answers_create(r->n_validated, plan->seq, arena);
     r->tokens = ARENA_ARRAY(arena, int32_t, n);
     r->labels = ARENA_ARRAY(arena, int32_t, n);
-    return rollout_writer_open(&r->writer, args, n_rows, diag) && r->kind->open(r, args, diag);
+    return rollout_writer_open(&r->writer, args, rollout_count_answers(r, n_rows), diag) &&
+           r->kind->open(r, args, diag) && rollout_reference_open(r, place, diag);
 }
 
 void rollout_close(Rollout *r) {
     if (!r) return;
     if (r->kind->close) r->kind->close(r);
-    rollout_answers_release(r->written, r->n_most);
+    rollout_reference_close(r);
+    rollout_answers_release(r->written, rollout_count_answers(r, r->n_most));
     rollout_answers_release(r->validated, r->n_validated);
     rollout_writer_close(&r->writer);
 }
@@ -124,9 +146,9 @@ void rollout_put_row(const Rollout *r, const TrainPrompt *prompt, const RolloutA
     }
 }
 
-void rollout_draw(const Rollout *r, int64_t row, int attempt, int *out_prompt,
+void rollout_draw(const Rollout *r, int64_t answer, int attempt, int *out_prompt,
                   uint64_t *out_state) {
-    const int64_t at = r->first + row;
+    const int64_t at = rollout_count_answers(r, r->first) + answer;
     const uint64_t seed = (uint64_t)r->writer.plan->seed;
     const uint64_t own = attempt ? mix_bits(mix_bits(seed) ^ (uint64_t)attempt) : seed;
     *out_prompt = train_prompts_pick(r->writer.prompts, own, at / r->writer.prompts->n_answers);
@@ -166,7 +188,7 @@ bool rollout_validate(Rollout *r, RolloutValidation *out, Diag *diag) {
 /* --- words --- */
 
 /* What another process has written comes as tokens alone. */
-static GenerateText text_of(const TrainPrompt *prompt, const RolloutAnswer *answer) {
+GenerateText rollout_text_of(const TrainPrompt *prompt, const RolloutAnswer *answer) {
     GenerateText text = generate_text_fork(&prompt->begin);
     for (int32_t i = 0; i < answer->n_tokens; i++) {
         generate_text_add(&text, (int)answer->tokens[i]);
@@ -177,7 +199,7 @@ static GenerateText text_of(const TrainPrompt *prompt, const RolloutAnswer *answ
 static void put_answer(const Rollout *r, int64_t row, int64_t step, StrBuf *line, StrBuf *out) {
     const TrainPrompt *prompt = &r->writer.prompts->items[r->asked[row]];
     const RolloutAnswer *answer = r->answers[row];
-    GenerateText text = text_of(prompt, answer);
+    GenerateText text = rollout_text_of(prompt, answer);
     json_t *record = json_copy(prompt->record);
     json_object_del(record, "step");
     json_object_del(record, "reward");
@@ -197,7 +219,8 @@ static void put_answer(const Rollout *r, int64_t row, int64_t step, StrBuf *line
 
 void rollout_put_answers(const Rollout *r, int64_t step, StrBuf *out) {
     StrBuf line = strbuf_create();
-    for (int64_t i = 0; i < r->writer.plan->global_batch; i++) {
+    if (r->kind->put_lines) r->kind->put_lines(r, step, out);
+    for (int64_t i = 0; i < r->writer.plan->global_batch && !r->kind->put_lines; i++) {
         const int64_t row = r->first_of_step + i;
         if (r->answers[row]) put_answer(r, row, step, &line, out);
     }

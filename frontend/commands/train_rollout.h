@@ -22,10 +22,18 @@ typedef struct Rollout Rollout;
 /* What can be said without looking at a file. False: reported. */
 bool rollout_check_options(const CliArgs *args, const Plan *plan, Diag *diag);
 
+/* Where training is; it stays where it is, and is told which reference there is. */
+typedef struct RolloutPlace {
+    TrainingPlace *place;
+    const char *from; /* the checkpoint that the run goes on from; NULL: it begins */
+} RolloutPlace;
+
 /* Takes the memory for writing, and starts what judges. *out NULL where the plan reads no prompts.
- * `engine` trains; `prompts` and `options` stay where they are. False: reported. */
+ * `engine` trains, and has no snapshot yet; `prompts` and `options` stay where they are. False:
+ * reported. */
 bool rollout_open(CliArgs *args, const Plan *plan, const TrainPrompts *prompts,
-                  const EngineOptions *options, Engine *engine, Rollout **out, Diag *diag);
+                  const EngineOptions *options, Engine *engine, const RolloutPlace *place,
+                  Rollout **out, Diag *diag);
 void rollout_close(Rollout *rollout); /* NULL is fine */
 
 /* The batch of a step that begins with row `sample` of the run: tokens, labels [global_batch, seq],

@@ -40,6 +40,12 @@ bool judge_answers(Judge *judge, const JudgedAnswer *answers, int n, float *out_
                       : command_judge_answers(judge->command, answers, n, out_rewards, diag);
 }
 
+bool judge_pairs(Judge *judge, const JudgedPair *pairs, int n, float *out_verdicts, Diag *diag) {
+    if (judge->model) BUG("a model compares no pairs");
+    return judge->lua ? lua_judge_pairs(judge->lua, pairs, n, out_verdicts, diag)
+                      : command_judge_pairs(judge->command, pairs, n, out_verdicts, diag);
+}
+
 void judge_close(Judge *judge) {
     if (!judge) return;
     lua_judge_close(judge->lua);

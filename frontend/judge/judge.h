@@ -34,6 +34,13 @@ typedef struct JudgedAnswer {
 /* Its line, with the end of it. */
 void judged_answer_put(StrBuf *out, const JudgedAnswer *answer);
 
+/* Two answers to one prompt, for judges that say which is the better. */
+typedef struct JudgedPair {
+    JudgedAnswer a, b;
+} JudgedPair;
+/* Likewise: the prompt's fields, "a" and "b" with "text", "tokens" and "ended" in them. */
+void judged_pair_put(StrBuf *out, const JudgedPair *pair);
+
 /* The script at `path` returns a function, which gets the line as a table and returns the reward.
  * The arena outlives the judge and what is reported. NULL: reported. */
 Judge *judge_open_lua(const char *path, Arena *arena, Diag *diag);
@@ -51,6 +58,11 @@ Judge *judge_open_model(const Plan *plan, Engine *engine, uint32_t pad, Diag *di
  * closed. */
 bool judge_answers(Judge *judge, const JudgedAnswer *answers, int n, float *out_rewards,
                    Diag *diag);
+
+/* The same of a script or a program that was opened to compare: of each pair a number, above 0
+ * where the first answer is the better one, below 0 where the second is. The script's function gets
+ * the prompt's line and both answers as tables. */
+bool judge_pairs(Judge *judge, const JudgedPair *pairs, int n, float *out_verdicts, Diag *diag);
 
 /* Ends a program that is still running; it has some time to do so by itself. NULL is fine. */
 void judge_close(Judge *judge);

@@ -298,20 +298,36 @@ static bool exchange(Asking *asking) {
     return !ends[0].revents || read_some(asking);
 }
 
+/* Sends asking->lines, one for each of asking->n. */
+static bool ask(Asking *asking) {
+    bool good = read_some(asking) && (asking->judge->to >= 0 || report_end(asking));
+    asking->asked = true;
+    while (good && (asking->n_read < asking->n || asking->n_written < asking->lines.length)) {
+        good = exchange(asking);
+    }
+    strbuf_destroy(&asking->lines);
+    return good;
+}
+
+static Asking begin_asking(CommandJudge *judge, int n, float *out, Diag *diag) {
+    return (Asking){.judge = judge,
+                    .lines = strbuf_create(),
+                    .n = n,
+                    .rewards = out,
+                    .deadline_s = clock_now() + judge->timeout_s,
+                    .diag = diag};
+}
+
 bool command_judge_answers(CommandJudge *judge, const JudgedAnswer *answers, int n,
                            float *out_rewards, Diag *diag) {
-    Asking asking = {.judge = judge,
-                     .lines = strbuf_create(),
-                     .n = n,
-                     .rewards = out_rewards,
-                     .deadline_s = clock_now() + judge->timeout_s,
-                     .diag = diag};
-    bool good = read_some(&asking) && (judge->to >= 0 || report_end(&asking));
-    asking.asked = true;
-    for (int i = 0; good && i < n; i++) judged_answer_put(&asking.lines, &answers[i]);
-    while (good && (asking.n_read < n || asking.n_written < asking.lines.length)) {
-        good = exchange(&asking);
-    }
-    strbuf_destroy(&asking.lines);
-    return good;
+    Asking asking = begin_asking(judge, n, out_rewards, diag);
+    for (int i = 0; i < n; i++) judged_answer_put(&asking.lines, &answers[i]);
+    return ask(&asking);
+}
+
+bool command_judge_pairs(CommandJudge *judge, const JudgedPair *pairs, int n, float *out_verdicts,
+                         Diag *diag) {
+    Asking asking = begin_asking(judge, n, out_verdicts, diag);
+    for (int i = 0; i < n; i++) judged_pair_put(&asking.lines, &pairs[i]);
+    return ask(&asking);
 }

@@ -16,6 +16,8 @@ typedef struct CommandJudge CommandJudge;
 CommandJudge *command_judge_open(const char *command, double timeout_s, Diag *diag);
 bool command_judge_answers(CommandJudge *judge, const JudgedAnswer *answers, int n,
                            float *out_rewards, Diag *diag);
+bool command_judge_pairs(CommandJudge *judge, const JudgedPair *pairs, int n, float *out_verdicts,
+                         Diag *diag);
 void command_judge_close(CommandJudge *judge);
 
 #endif

@@ -8,8 +8,9 @@
 
 struct LuaJudge {
     Sandbox *sandbox;
-    const JudgedAnswer *answer; /* that is being judged */
-    float reward;               /* of it */
+    const JudgedAnswer *answer; /* that is being judged, */
+    const JudgedPair *pair;     /* or, not NULL, two that are compared */
+    float reward;
 };
 
 /* Its address is the registry's key of the function. */
@@ -67,7 +68,8 @@ static int open_body(lua_State *lua) {
     if (n_results != 1 || !lua_isfunction(lua, 1)) {
         diag_error(sandbox->diag, (SourceLoc){sandbox->path, 0},
                    "the script must end in `return function(line) ... end`, which returns the "
-                   "reward of an answer; it returned %s",
+                   "reward of an answer (or, to compare two, `function(line, a, b)`); it returned "
+                   "%s",
                    n_results == 0  ? "nothing"
                    : n_results > 1 ? "several values"
                                    : luaL_typename(lua, 1));
@@ -135,8 +137,8 @@ static void push_json(lua_State *lua, const json_t *value) {
     }
 }
 
-static void push_line(lua_State *lua, const JudgedAnswer *answer) {
-    push_object(lua, answer->record, 3);
+/* Into the table on top. */
+static void set_answer(lua_State *lua, const JudgedAnswer *answer) {
     lua_pushlstring(lua, answer->text, answer->length);
     lua_setfield(lua, -2, "text");
     lua_pushinteger(lua, answer->n_tokens);
@@ -145,14 +147,33 @@ static void push_line(lua_State *lua, const JudgedAnswer *answer) {
     lua_setfield(lua, -2, "ended");
 }
 
+/* The function's arguments; how many. */
+static int push_arguments(lua_State *lua, const LuaJudge *judge) {
+    const JudgedPair *pair = judge->pair;
+    if (!pair) {
+        push_object(lua, judge->answer->record, 3);
+        set_answer(lua, judge->answer);
+        return 1;
+    }
+    push_object(lua, pair->a.record, 0);
+    for (int i = 0; i < 2; i++) {
+        lua_createtable(lua, 0, 3);
+        set_answer(lua, i ? &pair->b : &pair->a);
+    }
+    return 3;
+}
+
 /* Of the value at index 1, at the line where the function begins: it has returned. */
 static _Noreturn void refuse_reward(lua_State *lua) {
     Diag *diag = sandbox_of(lua)->diag;
     lua_rawgetp(lua, LUA_REGISTRYINDEX, &FUNCTION);
     SourceLoc loc = sandbox_function_line(lua);
     if (lua_type(lua, 1) != LUA_TNUMBER) {
-        diag_error(diag, loc, "returns %s%s; it must return a number, the reward",
-                   lua_isnil(lua, 1) ? "" : "a ", luaL_typename(lua, 1));
+        const LuaJudge *judge = sandbox_of(lua)->context;
+        diag_error(diag, loc, "returns %s%s; it must return a number, %s",
+                   lua_isnil(lua, 1) ? "" : "a ", luaL_typename(lua, 1),
+                   judge->pair ? "above 0 where a is the better answer, below 0 where b is"
+                               : "the reward");
     } else {
         double value = lua_tonumber(lua, 1);
         diag_error(diag, loc, "returns %g; a reward must be a finite number, of f32",
@@ -164,12 +185,24 @@ static _Noreturn void refuse_reward(lua_State *lua) {
 static int answer_body(lua_State *lua) {
     LuaJudge *judge = sandbox_of(lua)->context;
     lua_rawgetp(lua, LUA_REGISTRYINDEX, &FUNCTION);
-    push_line(lua, judge->answer);
-    lua_call(lua, 1, 1);
+    lua_call(lua, push_arguments(lua, judge), 1);
     bool is_number = lua_type(lua, 1) == LUA_TNUMBER;
     judge->reward = is_number ? (float)lua_tonumber(lua, 1) : NAN;
     if (!isfinite(judge->reward)) refuse_reward(lua);
     return 0;
+}
+
+bool lua_judge_pairs(LuaJudge *judge, const JudgedPair *pairs, int n, float *out_verdicts,
+                     Diag *diag) {
+    bool good = true;
+    judge->sandbox->diag = diag;
+    for (int i = 0; i < n && good; i++) {
+        judge->pair = &pairs[i];
+        good = sandbox_run(judge->sandbox, answer_body);
+        out_verdicts[i] = judge->reward;
+    }
+    judge->pair = NULL;
+    return good;
 }
 
 bool lua_judge_answers(LuaJudge *judge, const JudgedAnswer *answers, int n, float *out_rewards,

@@ -19,6 +19,9 @@ typedef struct LuaJudge LuaJudge;
 LuaJudge *lua_judge_open(const char *path, Arena *arena, Diag *diag);
 bool lua_judge_answers(LuaJudge *judge, const JudgedAnswer *answers, int n, float *out_rewards,
                        Diag *diag);
+/* By a function(line, a, b): the prompt's line, and of each answer text, tokens and ended. */
+bool lua_judge_pairs(LuaJudge *judge, const JudgedPair *pairs, int n, float *out_verdicts,
+                     Diag *diag);
 void lua_judge_close(LuaJudge *judge);
 
 #endif

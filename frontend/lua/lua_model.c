@@ -480,8 +480,8 @@ static int model_numbers(lua_State *lua) {
     TokenNumbers which = token_numbers_find(name);
     if (which == N_TOKEN_NUMBERS) {
         script_error(lua, "numbers: of labels there are centered_rewards, advantages, "
-                          "old_scores, reference_scores and weights, of rows desirable and "
-                          "divergence");
+                          "old_scores, reference_scores and weights, of rows desirable, "
+                          "divergence and extra_weights");
     }
     return push_numbers(lua, "numbers", TOKEN_NUMBER_NAMES[which], 2);
 }

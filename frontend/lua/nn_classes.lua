@@ -110,7 +110,7 @@ end
 
 -- The loss that m's settings ask for: classes of texts (m.classes is not none: nn.classify), or
 -- m.policy (nn.policy's kind, with clip, clip_high and kl), or m.preference (reward: nn.reward, or
--- nn.preference's kind, with beta, label_smoothing, gamma and, if m has them, its other weights),
+-- nn.preference's kind, with beta, label_smoothing, gamma and, if m has them, its other options),
 -- or m.diffusion (masked, or shifted: a position says the next one's token; with mask_token, -1:
 -- the vocabulary's last, and diffusion_by_row); where these are none, of the tokens that follow,
 -- all or, where m.masked, those that the data's masks say.
@@ -165,7 +165,7 @@ function nn.decoder_loss(m, x, labels, logits, options)
   local how = { kind = m.preference, beta = m.beta, label_smoothing = m.label_smoothing,
     gamma = m.gamma, beside = o.beside }
   for name, value in pairs(m) do -- models may be without these
-    if tools.PREFERENCE_WEIGHTS[name] then how[name] = value end
+    if tools.PREFERENCE_OPTIONS[name] then how[name] = value end
   end
   return nn.preference(m, logits(x), labels, "vocab", how)
 end

@@ -26,7 +26,8 @@ local KINDS = {
 }
 tools.PREFERENCES = "dpo, robust, ipo, hinge, sigmoid_norm, apo_zero, apo_down, nca_pair, "
   .. "sppo_hard, simpo, orpo, kto or apo_zero_unpaired"
-tools.PREFERENCE_WEIGHTS = { rpo_alpha = true, desirable_weight = true, undesirable_weight = true }
+tools.PREFERENCE_OPTIONS = { rpo_alpha = true, desirable_weight = true, undesirable_weight = true,
+  online = true }
 
 local function check_number(o, name, what)
   if not (o[name] >= 0 and o[name] <= 1e6) then
@@ -63,6 +64,9 @@ local function check_preference(o)
     if o[name] ~= 1 and not kind.single then
       fail("preference: '%s' is of kto and apo_zero_unpaired, not of %s", name, o.kind)
     end
+  end
+  if o.online and kind.single then
+    fail("preference: 'online', pairs of answers that the model writes, is not of %s", o.kind)
   end
 end
 
@@ -122,20 +126,20 @@ local function log_odds(mean)
 end
 
 -- score, count [batch]: the log-probability of each row's answer and its tokens -> the loss of each
--- pair, and the reward of each row, [batch]
+-- pair, and the reward of each row, [batch]; and by how much the score is more than the reference's
 local function loss_of(m, o, score, count)
   local ratio = KINDS[o.kind].reference and score - m:reference() or score
   if BY_REWARDS[o.kind] then
     local reward = ratio * o.beta
-    return BY_REWARDS[o.kind](chosen(reward), rejected(reward), o), reward
+    return BY_REWARDS[o.kind](chosen(reward), rejected(reward), o), reward, ratio
   end
   local mean = ratio / count
   local reward = mean * o.beta
   if o.kind == "ipo" then -- Azar et al. 2023, equation 17, of means over tokens as in TRL
-    return ops.square{ chosen(mean) - rejected(mean) - 1 / (2 * o.beta) }, reward
+    return ops.square{ chosen(mean) - rejected(mean) - 1 / (2 * o.beta) }, reward, ratio
   end
   if o.kind == "sigmoid_norm" then -- Lambert et al. 2024, section 5.1: dpo by the token
-    return minus_log_sigmoid(chosen(reward) - rejected(reward)), reward
+    return minus_log_sigmoid(chosen(reward) - rejected(reward)), reward, ratio
   end
   if o.kind == "simpo" then -- Meng et al. 2024, equation 6
     return smoothed(chosen(reward) - rejected(reward) - o.gamma, o.label_smoothing), reward
@@ -144,16 +148,24 @@ local function loss_of(m, o, score, count)
   return minus_log_sigmoid(chosen(odds) - rejected(odds)) * o.beta - chosen(mean), reward
 end
 
--- What the log has of each step.
-local function report(m, reward, margin)
-  m:output("reward_margin", mean_of_pairs(margin))
-  m:output("reward_accuracy", mean_of_pairs(ops.less{ 0, margin }))
-  m:output("chosen_reward", mean_of_pairs(reward))
-  m:output("rejected_reward", mean_of_pairs(rejected(reward)))
+-- What the log has of each step; mean: of what stands in chosen rows.
+local function report(m, reward, margin, mean)
+  m:output("reward_margin", mean(margin))
+  m:output("reward_accuracy", mean(ops.less{ 0, margin }))
+  m:output("chosen_reward", mean(reward))
+  m:output("rejected_reward", mean(rejected(reward)))
 end
 
 -- What the data say of each row at its first position: [batch]
 local function of_rows(m, name) return ops.reduce_sum{ m:numbers(name), over = "seq" } end
+
+-- The mean over pairs; of answers that the model wrote itself over those that are no ties, which
+-- weigh as much more as there are fewer.
+local function mean_over(m, o)
+  if not o.online then return mean_of_pairs end
+  local weight = of_rows(m, "extra_weights") + 1
+  return function(x) return mean_of_pairs(x * weight) end
+end
 
 -- Of answers by themselves: score [batch] -> the mean loss. `kind` of a row is 1 / (the share of
 -- answers like it), below 0 where it is not desirable, so that means over either kind are known.
@@ -182,20 +194,22 @@ end
 -- Mean over the pairs of the global batch of a loss that prefers chosen answers; or, of kto and
 -- apo_zero_unpaired, over answers that are desirable or not.
 -- logits [batch, seq, vocab], labels i32[batch, seq] (below 0: no answer's) -> scalar
--- options: kind (KINDS), beta, label_smoothing (of dpo, robust and simpo), gamma (simpo's margin),
+-- options: kind (KINDS), online (pairs are answers that the model writes while it trains, and the
+-- data say how much each counts; kl is put out, too: how much likelier than to the reference they
+-- are in the mean), beta, label_smoothing (of dpo, robust and simpo), gamma (simpo's margin),
 -- rpo_alpha (this times -log p by the token of chosen answers is added: Pang et al. 2024, equation
 -- 2), desirable_weight, undesirable_weight (of answers by themselves), output (as
 -- nn.cross_entropy's), beside (losses [batch], whose mean is added)
 -- Makes outputs: row_scores [batch], the log-probabilities of answers, which most kinds compare
 -- with a reference's (m:reference()); and for the log reward_margin, reward_accuracy (the share of
 -- pairs whose chosen answer has more reward, or of answers on the right side), chosen_reward and
--- rejected_reward; of kto kl.
+-- rejected_reward; of kto and online pairs kl.
 function nn.preference(m, logits, labels, vocab, options)
   check_arguments("preference", m, logits)
   vocab = vocab or "vocab"
   local o = read_options("preference", options, { kind = "dpo", beta = 0.1, label_smoothing = 0.0,
     gamma = 0.0, rpo_alpha = 0.0, desirable_weight = 1.0, undesirable_weight = 1.0,
-    output = NONE, beside = NONE })
+    online = false, output = NONE, beside = NONE })
   check_preference(o)
   if labels.input ~= "labels" then
     fail("preference: which tokens are answers' is said by the labels of the data; these are "
@@ -211,10 +225,14 @@ function nn.preference(m, logits, labels, vocab, options)
     mean = loss_of_answers(m, o, score)
   else
     local count = ops.reduce_sum{ answers, over = "seq" }
-    local loss, reward = loss_of(m, o, score, count)
-    report(m, reward, chosen(reward) - rejected(reward))
+    local loss, reward, ratio = loss_of(m, o, score, count)
+    local mean_of_some = mean_over(m, o)
+    report(m, reward, chosen(reward) - rejected(reward), mean_of_some)
+    if o.online and ratio then
+      m:output("kl", mean_of_some(chosen(ratio) + rejected(ratio)) * 0.5)
+    end
     if o.rpo_alpha > 0 then loss = loss - chosen(score / count) * o.rpo_alpha end
-    mean = mean_of_pairs(loss)
+    mean = mean_of_some(loss)
   end
   return o.beside and mean + mean_of(o.beside) or mean
 end
@@ -224,7 +242,7 @@ function tools.is_preference(kind) return KINDS[kind] ~= nil end
 -- rewards [batch] -> the mean over pairs of what prefers chosen answers by them.
 function tools.loss_of_rewards(m, rewards)
   local margin = chosen(rewards) - rejected(rewards)
-  report(m, rewards, margin)
+  report(m, rewards, margin, mean_of_pairs)
   return mean_of_pairs(minus_log_sigmoid(margin))
 end
 

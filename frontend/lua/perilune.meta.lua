@@ -85,14 +85,14 @@ function Model:reference() end
 
 ---@alias perilune.Numbers
 ---| "centered_rewards"|"advantages"|"old_scores"|"reference_scores"|"desirable"|"divergence"
----| "weights"
+---| "weights"|"extra_weights"
 
 ---f32[batch, seq], numbers of each label, as the data have them: by how much the reward of its
 ---answer is more than the mean of those to its prompt, the same divided by their spread, the
 ---label's log-probability when the answer was written (0: as it is now), what a reference gives it,
 ---and what its loss is multiplied by. Of rows, at their first position and 0 behind: 1 over the
----share of answers of its kind, below 0 where it is not desirable, and the divergence from the
----reference in the global batch.
+---share of answers of its kind, below 0 where it is not desirable, the divergence from the
+---reference in the global batch, and (of pairs) by how much more than once one counts.
 ---@param name perilune.Numbers
 ---@return perilune.Value
 function Model:numbers(name) end
@@ -590,6 +590,7 @@ function nn.cross_entropy(m, logits, labels, vocab, options) end
 ---@field rpo_alpha? number of pairs: this times -log p by the token of chosen answers is added
 ---@field desirable_weight? number of kto and apo_zero_unpaired: of answers that are desirable
 ---@field undesirable_weight? number and of those that are not
+---@field online? boolean pairs are answers that the model writes while it trains
 ---@field output? string|false
 ---@field beside? perilune.Value
 
@@ -603,7 +604,7 @@ function nn.document_mean(m, x, starts) end
 ---Mean over pairs of rows, a chosen answer and a rejected one, of a loss that prefers the chosen;
 ---or (kto, apo_zero_unpaired) over rows, each an answer that is desirable or not. Labels below 0
 ---are no answer's. Makes outputs "logits", "row_scores" [batch], reward_margin,
----reward_accuracy, chosen_reward and rejected_reward.
+---reward_accuracy, chosen_reward and rejected_reward; of kto and online pairs kl.
 ---@param m perilune.Model
 ---@param logits perilune.Value
 ---@param labels perilune.Value

@@ -490,9 +490,19 @@ bool plan_write(const Plan *plan, const char *path, Diag *diag) {
 }
 
 bool plan_setting_is_of_training(const char *key, size_t length) {
-    static const char *const KEYS[] = {"attention_dropout", "beta",    "clip",       "clip_high",
-                                       "desirable_weight",  "dropout", "gamma",      "kl",
-                                       "label_smoothing",   "policy",  "preference", "rpo_alpha",
+    static const char *const KEYS[] = {"attention_dropout",
+                                       "beta",
+                                       "clip",
+                                       "clip_high",
+                                       "desirable_weight",
+                                       "dropout",
+                                       "gamma",
+                                       "kl",
+                                       "label_smoothing",
+                                       "online",
+                                       "policy",
+                                       "preference",
+                                       "rpo_alpha",
                                        "undesirable_weight"};
     for (size_t i = 0; i < sizeof(KEYS) / sizeof(KEYS[0]); i++) {
         if (length == strlen(KEYS[i]) && strncmp(key, KEYS[i], length) == 0) return true;

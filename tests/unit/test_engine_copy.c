@@ -239,6 +239,12 @@ static void test_keep(const Source *s, bool from_file) {
         }
         const double changed = evaluate(&run);
         CHECK(fabs(changed - loss) > 1e-4 * loss, "still a loss of %.8g", loss);
+        for (int i = 0; i < 2; i++) {
+            CHECK(engine_swap_weights(kept, run.diag), "%s", diag_text(run.diag));
+            const double expected = i ? changed : loss, swapped = evaluate(&run);
+            CHECK(swapped == expected, "swapped %d times: %.9g, not %.9g", i + 1, swapped,
+                  expected);
+        }
         CHECK(engine_restore_weights(kept, run.diag), "%s", diag_text(run.diag));
         CHECK(evaluate(&run) == loss, "a loss of %.9g, not %.9g", evaluate(&run), loss);
         CHECK(run_steps_from(&run, 2, STEPS - 2, RATE), "%s", diag_text(run.diag));

@@ -262,13 +262,14 @@ static void test_script_errors(void) {
     } CASES[] = {
         {"return 5",
          "judge.lua: the script must end in `return function(line) ... end`, which returns the "
-         "reward of an answer; it returned number"},
+         "reward of an answer (or, to compare two, `function(line, a, b)`); it returned number"},
         {"local x = 1",
          "judge.lua: the script must end in `return function(line) ... end`, which returns the "
-         "reward of an answer; it returned nothing"},
+         "reward of an answer (or, to compare two, `function(line, a, b)`); it returned nothing"},
         {"return print, print",
          "judge.lua: the script must end in `return function(line) ... end`, which returns the "
-         "reward of an answer; it returned several values"},
+         "reward of an answer (or, to compare two, `function(line, a, b)`); it returned several "
+         "values"},
         {"\nreturn function(line", "judge.lua:2: ')' expected near <eof>"},
         {"\nreturn function(line)\n  if line.sum == 5 then return end\n  return 1\nend",
          "judge.lua:2: returns nil; it must return a number, the reward"},
@@ -663,6 +664,65 @@ static void test_interrupts(void) {
     diag_destroy(diag);
 }
 
+/* --- pairs --- */
+
+/* What is said of two answers to the record, "aa" and "b", or b and aa. */
+static bool compare(Judge *judge, float out[2], Diag *diag) {
+    JudgedAnswer a = answer_of("aa"), b = answer_of("b");
+    b.n_tokens = 4;
+    b.ended = false;
+    return judge && judge_pairs(judge, (JudgedPair[]){{a, b}, {b, a}}, 2, out, diag);
+}
+
+static void test_pairs_by_script(void) {
+    static const char SCRIPT[] =
+        "return function(line, a, b)\n"
+        "  assert(line.sum == 5 and line.text == 'theirs' and line.tokens == nil)\n"
+        "  assert(#a.text == 2 and a.tokens == 3 and a.ended == true or #a.text == 1)\n"
+        "  assert(#b.text == 2 or b.tokens == 4 and b.ended == false)\n"
+        "  return #a.text - #b.text\n"
+        "end\n";
+    check_begin("a script: two answers beside each other");
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    float verdicts[2], reward = 0;
+    Judge *judge = open_script(SCRIPT, arena, diag);
+    CHECK(compare(judge, verdicts, diag) && verdicts[0] == 1 && verdicts[1] == -1, "%s",
+          diag_text(diag));
+    judge_close(judge);
+    judge = open_script("return function(line, a)\n  if a then return a end\n  return 2\nend\n",
+                        arena, diag);
+    CHECK(!compare(judge, verdicts, diag), "a table is taken");
+    CHECK(strstr(diag_text(diag), ":1: returns a table; it must return a number, above 0 where a "
+                                  "is the better answer, below 0 where b is"),
+          "%s", diag_text(diag));
+    const JudgedAnswer alone = answer_of("aa");
+    CHECK(judge && judge_answers(judge, &alone, 1, &reward, diag) && reward == 2, "%g", reward);
+    judge_close(judge);
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+static void test_pairs_by_program(void) {
+    static const char WANTED[] = "\"name\": \"\\u00E9\\u0416\", \"a\": {\"text\": \"aa\", "
+                                 "\"tokens\": 3, \"ended\": true}, \"b\": {\"text\": \"b\", "
+                                 "\"tokens\": 4, \"ended\": false}}\n";
+    check_begin("a program: two answers beside each other");
+    Diag *diag = diag_create();
+    float verdicts[2];
+    char line[1024] = "";
+    Judge *judge = judge_open_command(
+        "tee pairs | sed -u 's/.*\"a\": {\"text\": \"aa\".*/0.5/; s/^{.*/-3/'", PATIENT_S, diag);
+    CHECK(compare(judge, verdicts, diag) && verdicts[0] == 0.5f && verdicts[1] == -3, "%s",
+          diag_text(diag));
+    judge_close(judge);
+    FILE *file = fopen("pairs", "r");
+    CHECK(file && fgets(line, sizeof(line), file) && strstr(line, WANTED), "%s", line);
+    if (file) fclose(file);
+    check_reaped();
+    diag_destroy(diag);
+}
+
 int main(void) {
     char folder[] = "/tmp/perilune-judge-XXXXXX";
     record = json_loads(RECORD, 0, NULL);
@@ -683,6 +743,8 @@ int main(void) {
     test_ends_by_itself();
     test_is_stopped();
     test_interrupts();
+    test_pairs_by_script();
+    test_pairs_by_program();
     json_decref(record);
     char remove[sizeof(folder) + 10];
     snprintf(remove, sizeof(remove), "rm -rf %s", folder);

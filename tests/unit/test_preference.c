@@ -123,17 +123,27 @@ enum { BATCH = 8, SEQ = 16, VOCAB = 48, MODEL = 32, N_VALUES = 4 };
 
 typedef struct Loss {
     const char *kind, *beta, *smoothing, *gamma, *rpo;
+    bool online;
 } Loss;
 
-static const Loss LOSSES[] = {
-    {"dpo", "0.3", "0.0", "0.0", "0.0"},          {"dpo", "0.3", "0.1", "0.0", "0.0"},
-    {"ipo", "0.4", "0.0", "0.0", "0.0"},          {"simpo", "2.0", "0.0", "0.5", "0.0"},
-    {"simpo", "2.0", "0.2", "0.5", "0.0"},        {"orpo", "0.5", "0.0", "0.0", "0.0"},
-    {"dpo", "0.3", "0.0", "0.0", "0.7"},          {"ipo", "0.4", "0.0", "0.0", "0.2"},
-    {"robust", "0.3", "0.2", "0.0", "0.0"},       {"hinge", "0.1", "0.0", "0.0", "0.0"},
-    {"sigmoid_norm", "2.0", "0.0", "0.0", "0.0"}, {"apo_zero", "0.3", "0.0", "0.0", "0.0"},
-    {"apo_down", "0.3", "0.0", "0.0", "0.0"},     {"nca_pair", "0.3", "0.0", "0.0", "0.0"},
-    {"sppo_hard", "0.3", "0.0", "0.0", "0.0"}};
+static const Loss LOSSES[] = {{"dpo", "0.3", "0.0", "0.0", "0.0", false},
+                              {"dpo", "0.3", "0.1", "0.0", "0.0", false},
+                              {"ipo", "0.4", "0.0", "0.0", "0.0", false},
+                              {"simpo", "2.0", "0.0", "0.5", "0.0", false},
+                              {"simpo", "2.0", "0.2", "0.5", "0.0", false},
+                              {"orpo", "0.5", "0.0", "0.0", "0.0", false},
+                              {"dpo", "0.3", "0.0", "0.0", "0.7", false},
+                              {"ipo", "0.4", "0.0", "0.0", "0.2", false},
+                              {"robust", "0.3", "0.2", "0.0", "0.0", false},
+                              {"hinge", "0.1", "0.0", "0.0", "0.0", false},
+                              {"sigmoid_norm", "2.0", "0.0", "0.0", "0.0", false},
+                              {"apo_zero", "0.3", "0.0", "0.0", "0.0", false},
+                              {"apo_down", "0.3", "0.0", "0.0", "0.0", false},
+                              {"nca_pair", "0.3", "0.0", "0.0", "0.0", false},
+                              {"sppo_hard", "0.3", "0.0", "0.0", "0.0", false},
+                              {"dpo", "0.3", "0.0", "0.0", "0.0", true},
+                              {"ipo", "0.4", "0.0", "0.0", "0.2", true},
+                              {"simpo", "2.0", "0.2", "0.5", "0.0", true}};
 enum { N_LOSSES = sizeof(LOSSES) / sizeof(LOSSES[0]) };
 
 static const float REFERENCE[BATCH] = {-20, -21.5f, -33, -30, -18, -18.25f, -25, -29};
@@ -184,11 +194,14 @@ static double loss_by_rewards(const char *kind, double beta, double share, doubl
 }
 
 /* As TRL's DPOTrainer, CPOTrainer and ORPOTrainer compute it; values: chosen_reward,
- * rejected_reward, reward_accuracy, reward_margin, in the order of their names. */
-static double expected_loss(const Loss *how, const float *scores, double values[N_VALUES]) {
+ * rejected_reward, reward_accuracy, reward_margin, in the order of their names. Means are over
+ * pairs by their weights, which are 1 in the mean. */
+static double expected_loss(const Loss *how, const float *scores, const double *weights,
+                            double values[N_VALUES]) {
     double beta = atof(how->beta), share = atof(how->smoothing), gamma = atof(how->gamma), sum = 0;
     memset(values, 0, N_VALUES * sizeof(*values));
     for (int i = 0; i < BATCH; i += 2) {
+        const double weight = weights[i / 2] * 2 / BATCH;
         double reward[2], mean[2], loss = 0;
         bool compares = strcmp(how->kind, "simpo") != 0 && strcmp(how->kind, "orpo") != 0;
         bool by_token = strcmp(how->kind, "ipo") == 0 || strcmp(how->kind, "sigmoid_norm") == 0;
@@ -206,13 +219,23 @@ static double expected_loss(const Loss *how, const float *scores, double values[
         } else {
             loss = loss_by_rewards(how->kind, beta, share, reward[0] - gamma, reward[1]);
         }
-        sum += loss - atof(how->rpo) * (double)scores[i] / answer_length(i);
-        values[0] += reward[0] * 2 / BATCH;
-        values[1] += reward[1] * 2 / BATCH;
-        values[2] += (margin > 0) * 2.0 / BATCH;
-        values[3] += margin * 2 / BATCH;
+        sum += weight * (loss - atof(how->rpo) * (double)scores[i] / answer_length(i));
+        values[0] += reward[0] * weight;
+        values[1] += reward[1] * weight;
+        values[2] += (margin > 0) * weight;
+        values[3] += margin * weight;
     }
-    return sum * 2 / BATCH;
+    return sum;
+}
+
+/* Of pairs: a tie, whose place the others take. */
+static const double ALL_ALIKE[BATCH / 2] = {1, 1, 1, 1}, ONE_TIE[BATCH / 2] = {0.5, 0, 1.5, 2};
+
+/* Of answers that the model wrote. */
+static void set_weights(Run *run) {
+    float *extra = ARENA_ARRAY(run->arena, float, BATCH *SEQ);
+    for (int i = 0; i < BATCH; i += 2) extra[i * SEQ] = (float)(ONE_TIE[i / 2] - 1);
+    engine_set_numbers(run->engine, TOKEN_EXTRA_WEIGHTS, extra);
 }
 
 static bool start(Run *run, const char *model, const Loss *loss, const Layout *layout) {
@@ -225,10 +248,12 @@ static bool start(Run *run, const char *model, const Loss *loss, const Layout *l
                                  {"gamma", loss->gamma}, {"rpo_alpha", loss->rpo}};
     int n = 12;
     if (strcmp(model, "gpt") != 0) settings[n++] = (ModelSetting){"kv_heads", "4"};
+    if (loss->online) settings[n++] = (ModelSetting){"online", "true"};
     snprintf(path, sizeof(path), "models/%s.lua", model);
     bool ready = run_plan(run, path, settings, n, layout, BATCH, true) && run_start(run);
     CHECK(ready, "%s %s: %s", model, loss->kind, diag_text(run->diag));
     if (ready) engine_set_reference(run->engine, REFERENCE);
+    if (ready && loss->online) set_weights(run);
     return ready;
 }
 
@@ -260,6 +285,23 @@ static void check_scores(Run *run, const int32_t *tokens, const int32_t *labels,
     }
 }
 
+/* Of online pairs kl, too, where there is a reference. */
+static void check_values(const Loss *how, const StepResult *result, const float *scores,
+                         const double values[N_VALUES]) {
+    const bool diverges = how->online && strcmp(how->kind, "simpo") != 0;
+    double kl = 0;
+    for (int i = 0; i < BATCH; i++) {
+        kl += ((double)scores[i] - (double)REFERENCE[i]) * ONE_TIE[i / 2] / BATCH;
+    }
+    CHECK(result->n_values == N_VALUES + diverges, "%s: %d values", how->kind, result->n_values);
+    for (int i = 0, at = 0; i < result->n_values; i++) {
+        const StepValue *found = &result->values[i];
+        const double expected = strcmp(found->name, "kl") == 0 ? kl : values[at++];
+        CHECK(fabs(found->value - expected) < 1e-5 * (1 + fabs(expected)),
+              "%s: %s is %.8g, not %.8g", how->kind, found->name, found->value, expected);
+    }
+}
+
 static void test_losses(void) {
     static const Layout ONE = {1, 1, 1, BATCH, 1, "1f1b", false, NULL, 0};
     check_begin("preferences: losses are the published ones, gradients are theirs");
@@ -272,20 +314,16 @@ static void test_losses(void) {
         fill(tokens, labels);
         if (start(&run, "llama", &LOSSES[l], &ONE)) {
             const char *kind = LOSSES[l].kind;
+            const double *weights = LOSSES[l].online ? ONE_TIE : ALL_ALIKE;
             CHECK(engine_row_scores(run.engine, tokens, labels, scores, run.diag), "%s",
                   diag_text(run.diag));
             check_scores(&run, tokens, labels, scores);
-            double expected = expected_loss(&LOSSES[l], scores, values);
+            double expected = expected_loss(&LOSSES[l], scores, weights, values);
             CHECK(engine_step(run.engine, 1, tokens, labels, 0, &result, run.diag), "%s",
                   diag_text(run.diag));
             CHECK(fabs(result.loss - expected) < 3e-6 * fabs(expected), "%s: %.8g, not %.8g", kind,
                   result.loss, expected);
-            for (int i = 0; i < N_VALUES; i++) {
-                CHECK(result.n_values == N_VALUES &&
-                          fabs(result.values[i].value - values[i]) < 1e-5 * (1 + fabs(values[i])),
-                      "%s: %s is %.8g, not %.8g", kind, result.values[i].name,
-                      result.values[i].value, values[i]);
-            }
+            check_values(&LOSSES[l], &result, scores, values);
             CHECK(engine_evaluate(run.engine, tokens, labels, &evaluated, run.diag) &&
                       fabs(evaluated - expected) < 3e-6 * fabs(expected),
                   "%s: evaluated %.8g", kind, evaluated);
@@ -460,7 +498,8 @@ static void check_alike(size_t l, const StepResult *result, double loss, double 
           result->grad_norm, norm);
 }
 
-static void test_layouts(void) {
+/* Of pairs of data, and of answers that the model wrote: with a tie. */
+static void test_layouts(const Loss *how) {
     static const LayoutCase CASES[] = {
         {{1, 1, 1, 8, 1, "1f1b", false, NULL, 0}, 1, 1, 0, DTYPE_F32, "llama"},
         {{2, 2, 2, 2, 1, "1f1b", true, NULL, 0}, 1, 1, 0, DTYPE_F32, "llama"},
@@ -480,7 +519,7 @@ static void test_layouts(void) {
         StepResult result;
         fill(tokens, labels);
         choose(&CASES[l]);
-        if (start(&run, CASES[l].model, &LOSSES[1], &CASES[l].layout)) {
+        if (start(&run, CASES[l].model, how, &CASES[l].layout)) {
             double most = run_precision == DTYPE_F32 ? 2e-5 : 0.05;
             CHECK(engine_row_scores(run.engine, tokens, labels, scores, run.diag) &&
                       engine_step(run.engine, 1, tokens, labels, 0, &result, run.diag),
@@ -558,7 +597,8 @@ int main(void) {
     test_unpaired_rows();
     test_losses();
     test_unpaired();
-    test_layouts();
+    test_layouts(&LOSSES[1]);
+    test_layouts(&LOSSES[N_LOSSES - 3]);
     test_unpaired_layouts();
     test_halves();
     return check_report();

@@ -1,6 +1,6 @@
-/* Learning by rewards, and from a teacher, of answers on the fake of CUDA's libraries: the program
- * itself, its main included, in forked processes, beside the same run on the CPU. Training's engine
- * and the one that writes answers share the device.
+/* Learning by rewards, from pairs, and from a teacher, of answers on the fake of CUDA's libraries:
+ * the program itself, its main included, in forked processes, beside the same run on the CPU.
+ * Training's engine and the one that writes answers share the device.
  *
  * Steps are SGD's: AdamW makes of a gradient that is almost nothing, and another one on each
  * device, a step of full length, after which answers would be other ones.
@@ -108,23 +108,25 @@ static void compare(const char *key, double most) {
     "models/llama.lua --set layers=1 --set seq=16 --set model=16 --set heads=2 --set kv_heads=1 "  \
     "--set ffn=16 --set vocab=257 --micro-batch 4 --precision f32 "
 
-static void check_run(const char *name, const char *options) {
+static void check_run(const char *name, const char *options, bool pairs) {
     char text[1024];
     check_begin(name);
     for (int cuda = 0; cuda < 2; cuda++) {
         snprintf(text, sizeof(text),
                  "train " TINY "--load %s --data %s --reward %s --stop ! --global-batch 8 "
-                 "--answers 4 --length 5 --steps 3 --set optimizer=sgd --lr 0.3 --warmup 0 "
+                 "--answers 4 --length 5 --steps %d --set optimizer=sgd --lr 0.3 --warmup 0 "
                  "--val-fraction 0.5 "
                  "--log %s %s",
-                 file_in("base"), file_in("prompts.jsonl"), file_in("judge.lua"),
+                 file_in("base"), file_in("prompts.jsonl"), file_in("judge.lua"), pairs ? 4 : 3,
                  file_in(cuda ? "cuda.jsonl" : "cpu.jsonl"), options);
         run(cuda, text);
     }
     compare("reward", 1e-6); /* the same answers */
     compare("loss", 1e-4);
     compare("grad_norm", 1e-3);
-    compare("entropy", 1e-4);
+    compare(pairs ? "reward_margin" : "entropy", 1e-4);
+    if (pairs) compare("ties", 1e-6);
+    if (pairs) compare("kl", 1e-4);
     compare("val_reward", 1e-6);
     check_end();
 }
@@ -198,9 +200,11 @@ int main(void) {
              file_in("base.txt"), file_in("base"));
     run(false, text);
     check_end();
-    check_run("rewards on CUDA: the answers and losses of the CPU", "--set policy=grpo");
+    check_run("rewards on CUDA: the answers and losses of the CPU", "--set policy=grpo", false);
     check_run("with a reference and two steps a rollout",
-              "--set policy=dapo --set kl=0.5 --rollout-steps 2");
+              "--set policy=dapo --set kl=0.5 --rollout-steps 2", false);
+    check_run("pairs of own answers on CUDA, and a reference that is renewed",
+              "--set preference=dpo --set online=true --renew-reference 2", true);
     make_student();
     check_student("a student that writes on CUDA: the answers and losses of the CPU");
     int status = check_report();

@@ -210,6 +210,7 @@ static inline void fill_numbers(const Plan *plan, int step, float *const numbers
         const int64_t row = i / plan->seq;
         numbers[TOKEN_DESIRABLE][i] = i % plan->seq ? 0 : row % 2 ? -2 : 2;
         numbers[TOKEN_DIVERGENCE][i] = i % plan->seq ? 0 : 1.5f;
+        numbers[TOKEN_EXTRA_WEIGHTS][i] = i % plan->seq ? 0 : row % 8 / 2 == 1 ? -1 : 0.25f;
         numbers[TOKEN_WEIGHTS][i] = draws[1] > 0 ? 1 + 0.7f * (float)(row % 7) : 0;
     }
 }
