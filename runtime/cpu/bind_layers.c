@@ -66,7 +66,8 @@ static bool bind_row_product(Binding *b, CpuCall *out) {
                           .tb = layout.transpose_b,
                           .dtype = b->in_local[0].dtype,
                           .out_dtype = b->out_local[0].dtype};
-    /* A column of A is a row where there is one. */
+    /* A column is a row where there is one, of A and of B. */
+    if (product.n == 1) product.tb = true;
     if ((layout.transpose_a && layout.m > 1) || !row_product_does(&product)) return false;
     if (is_small(&product)) return false;
     RowProductArgs *args = ARENA_NEW(b->arena, RowProductArgs);
