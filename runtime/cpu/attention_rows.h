@@ -291,6 +291,22 @@ VEC_INLINE void scale_capped(const AttentionShape *s, const int rows, int n_keys
         }
 }
 
+/* Which gradients of a tile of rows: dq, or those of keys and values, or all, and of which keys. */
+typedef struct BackwardPart {
+    bool dq, dkv;
+    int64_t first, end; /* keys, of whole blocks */
+} BackwardPart;
+
+/* Blocks of keys are the same for all tiles, so that some can be left to other threads. */
+static inline int64_t part_first(const BackwardPart *part, const RowTile *tile) {
+    const int64_t first = tile->first_key / KEYS * KEYS;
+    return first > part->first ? first : part->first;
+}
+
+static inline int64_t part_end(const BackwardPart *part, const RowTile *tile) {
+    return tile->end_key < part->end ? tile->end_key : part->end;
+}
+
 /* A head's gradients: what all of its tiles read and write. */
 typedef struct BackwardHead {
     const AttentionShape *shape;
