@@ -160,7 +160,7 @@ $B/libemulate.a: $(EMULATE) $B/flags
 	@ar rcs $@ $(filter %.o,$^)
 
 EMULATE_COMPILE = $(EMULATE_CXX) $(EMULATE_FLAGS) $(WERROR) -MMD -MP
-EMULATE_KERNEL  = $(EMULATE_COMPILE) -x c++ -include tests/emulate/emulate.h
+EMULATE_KERNEL  = $(EMULATE_COMPILE) $(if $(findstring address,$(SANITIZE)),-Og) -x c++ -include tests/emulate/emulate.h
 
 $B/emulate/%.o: runtime/cuda/kernels/%.cu $B/flags
 	@mkdir -p $(@D)
