@@ -141,7 +141,8 @@ EMULATE_FLAGS := -std=c++17 -O2 -march=$(ARCH) -fno-exceptions -fno-rtti -fno-th
                  -Wno-unknown-pragmas -Wno-sign-compare
 # Fibers are not stacks as AddressSanitizer knows them, nor threads as ThreadSanitizer does. At -O1
 # kernels run about as fast with it as at -O2 (without it at half the speed) and compile in half the
-# time, and in less without checks of sums and of flags.
+# time, and in less without checks of sums and of flags. At -Og they compile in three fifths of that,
+# and run a tenth slower, which costs less than a third of what it saves.
 ifneq ($(findstring address,$(SANITIZE)),)
 EMULATE_FLAGS += $(OPTIMIZE) -fno-sanitize=vptr,signed-integer-overflow,bool,enum \
                  $(if $(findstring clang,$(CC)),-mllvm -asan-stack=0,--param asan-stack=0)
