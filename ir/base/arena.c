@@ -98,11 +98,15 @@ char *arena_strdup(Arena *arena, const char *text) {
 }
 
 char *arena_vprintf(Arena *arena, const char *format, va_list args) {
+    char usual[256];
     va_list again;
     va_copy(again, args);
-    int length = vsnprintf(NULL, 0, format, args);
+    int length = vsnprintf(usual, sizeof usual, format, args);
     char *text = arena_alloc(arena, (size_t)(length < 0 ? 0 : length) + 1);
-    if (length > 0) vsnprintf(text, (size_t)length + 1, format, again);
+    if (length > 0 && (size_t)length < sizeof usual)
+        memcpy(text, usual, (size_t)length);
+    else if (length > 0)
+        vsnprintf(text, (size_t)length + 1, format, again);
     va_end(again);
     return text;
 }

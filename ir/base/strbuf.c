@@ -39,14 +39,18 @@ void strbuf_put(StrBuf *buf, const char *text) {
 }
 
 void strbuf_vprintf(StrBuf *buf, const char *format, va_list args) {
+    /* Mostly it fits where it goes. */
     va_list again;
     va_copy(again, args);
-    int length = vsnprintf(NULL, 0, format, args);
-    if (length > 0) {
+    reserve(buf, 0);
+    size_t room = buf->capacity - buf->length;
+    int length = vsnprintf(buf->text + buf->length, room, format, args);
+    if (length > 0 && (size_t)length >= room) {
         reserve(buf, (size_t)length);
         vsnprintf(buf->text + buf->length, (size_t)length + 1, format, again);
-        buf->length += (size_t)length;
     }
+    if (length > 0) buf->length += (size_t)length;
+    buf->text[buf->length] = '\0';
     va_end(again);
 }
 

@@ -93,7 +93,7 @@ const char *shared_defect(const Machine *m, const Warp *w, uint32_t at, uint32_t
 
 /* What a bulk copy under way reads may not change. */
 static bool is_in_bulk(const Machine *m, uint32_t at, int bytes) {
-    for (int k = 0; k < m->n_warps; k++) {
+    for (int k = 0; k < m->n_warps && m->kernel->uses_bulk; k++) {
         const Warp *other = &m->warps[k];
         for (int b = 0; b < other->n_bulks; b++) {
             const Range *reads = &other->bulks[b].reads;
@@ -194,7 +194,7 @@ static int register_at(const Machine *m, const Operand *operand, int k) {
 static void note_traffic(const Machine *m, const Warp *w, const Instruction *i,
                          const Operand *memory, uint32_t mask, int bytes) {
     uint64_t addresses[WARP];
-    if (i->space == SPACE_PARAM) return;
+    if (i->space == SPACE_PARAM || !traffic_wanted()) return;
     for (int lane = 0; lane < WARP; lane++)
         addresses[lane] =
             (uint64_t)memory->number + (memory->reg >= 0 ? w->registers[memory->reg][lane] : 0);

@@ -130,7 +130,7 @@ struct PtxKernel {
     int n_registers;
     int static_shared_bytes, shared_align; /* dynamic shared memory begins after it */
     int param_bytes, max_threads;
-    bool uses_wgmma;
+    bool uses_wgmma, uses_bulk;
 };
 
 static inline int vector_elements(const Instruction *i) {

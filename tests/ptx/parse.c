@@ -34,20 +34,39 @@ typedef struct Function {
     int line;
 } Function;
 
+/* Of an entry that is not wanted: from its head to behind its body. */
+typedef struct Skip {
+    const char *from, *to;
+    int lines;
+} Skip;
+
 typedef struct File {
     const char *path, *text;
+    Skip *skips; /* in the order of the text, as far as it was read */
+    int n_skips, skip_capacity;
 } File;
+
+/* Where a kernel is. */
+typedef struct Entry {
+    const char *name; /* ends at a parenthesis */
+    size_t length;
+    int file;
+} Entry;
 
 struct PtxModule {
     Arena *arena;
     File *files;
     int n_files, file_capacity;
+    Entry *entries;
+    int n_entries, entry_capacity;
     PtxKernel **kernels; /* that were asked for */
     int n_kernels, capacity;
 };
 
 typedef struct Parser {
     PtxModule *module;
+    File *file;
+    int next_skip;                  /* in it */
     const char *path, *at, *wanted; /* the kernel */
     int line;
     Diag *diag;
@@ -73,7 +92,15 @@ PtxModule *ptx_module_create(Arena *arena) {
 }
 
 void ptx_module_add(PtxModule *module, const char *path, const char *text) {
-    File file = {path, text};
+    static const char BEGIN[] = ".entry ";
+    for (const char *at = text; (at = strstr(at, BEGIN));) {
+        at += sizeof BEGIN - 1;
+        Entry entry = {at, strcspn(at, "(\n"), module->n_files};
+        if (at[entry.length] == '(')
+            ARENA_PUSH(module->arena, module->entries, module->n_entries, module->entry_capacity,
+                       entry);
+    }
+    File file = {.path = path, .text = text};
     ARENA_PUSH(module->arena, module->files, module->n_files, module->file_capacity, file);
 }
 
@@ -460,6 +487,7 @@ static bool parse_instruction(Parser *p) {
     }
     settle_param(&i);
     p->kernel->uses_wgmma |= i.op == PTX_wgmma;
+    p->kernel->uses_bulk |= i.bulk;
     push_instruction(p, i);
     return true;
 }
@@ -561,6 +589,24 @@ static void skip_body(Parser *p) {
     } while (depth > 0);
 }
 
+/* Of a kernel that is not wanted; what was skipped once is not looked at again. */
+static void skip_entry(Parser *p) {
+    File *file = p->file;
+    int k = p->next_skip++;
+    if (k < file->n_skips && file->skips[k].from == p->at) {
+        p->at = file->skips[k].to;
+        p->line += file->skips[k].lines;
+        return;
+    }
+    Skip skip = {.from = p->at, .lines = -p->line};
+    while (*p->at && *p->at != '{') p->at++;
+    skip_body(p);
+    skip.to = p->at;
+    skip.lines += p->line;
+    if (k == file->n_skips && !p->failed)
+        ARENA_PUSH(p->module->arena, file->skips, file->n_skips, file->skip_capacity, skip);
+}
+
 /* .func (.param .b64 result) name (.param .b64 a, ...) { body }, or ; for a declaration. */
 static bool parse_function(Parser *p) {
     Function function = {0};
@@ -611,10 +657,8 @@ static bool parse_module(Parser *p, bool kernels) {
             take_name(p, word);
             if (kernels && strcmp(word, p->wanted) == 0) {
                 return parse_entry(p);
-            } else {
-                while (*p->at && *p->at != '{') p->at++;
-                skip_body(p);
             }
+            skip_entry(p);
         } else {
             fail(p, "not known: ", word);
         }
@@ -622,11 +666,11 @@ static bool parse_module(Parser *p, bool kernels) {
     return !p->failed;
 }
 
-static const PtxKernel *parse_kernel(PtxModule *module, const File *file, const char *name,
-                                     Diag *diag) {
+static const PtxKernel *parse_kernel(PtxModule *module, File *file, const char *name, Diag *diag) {
     Parser *p = calloc(1, sizeof *p);
     if (!p) return NULL;
     *p = (Parser){.module = module,
+                  .file = file,
                   .path = file->path,
                   .at = file->text,
                   .line = 1,
@@ -638,6 +682,7 @@ static const PtxKernel *parse_kernel(PtxModule *module, const File *file, const 
     bool good = parse_module(p, false);
     p->at = file->text;
     p->line = 1;
+    p->next_skip = 0;
     good = good && parse_module(p, true) && module->n_kernels > n;
     free(p);
     return good ? module->kernels[n] : NULL;
@@ -647,11 +692,11 @@ const PtxKernel *ptx_module_find(PtxModule *module, const char *name, Diag *diag
     for (int i = 0; i < module->n_kernels; i++) {
         if (strcmp(module->kernels[i]->name, name) == 0) return module->kernels[i];
     }
-    char entry[NAME_BYTES];
-    snprintf(entry, sizeof entry, ".entry %s(", name);
-    for (int i = 0; i < module->n_files; i++) {
-        if (strstr(module->files[i].text, entry))
-            return parse_kernel(module, &module->files[i], name, diag);
+    const size_t length = strlen(name);
+    for (int i = 0; i < module->n_entries; i++) {
+        const Entry *entry = &module->entries[i];
+        if (entry->length == length && memcmp(entry->name, name, length) == 0)
+            return parse_kernel(module, &module->files[entry->file], name, diag);
     }
     diag_error(diag, (SourceLoc){name, 0}, "is in no file of PTX");
     return NULL;

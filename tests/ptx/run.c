@@ -1,12 +1,14 @@
 /* Blocks one after the other, warps in turn, each until it waits at a barrier or ends. */
 #include "tests/ptx/machine.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static unsigned n_launches; /* launches come one at a time */
+static pthread_mutex_t launching = PTHREAD_MUTEX_INITIALIZER;
+static unsigned n_launches;
 static char error_text[512];
 
 const char *ptx_error(void) {
@@ -58,8 +60,15 @@ uint64_t warp_operand(const Machine *m, const Warp *w, const Operand *operand, i
 /* All lanes of an operand, in `room` if they are not a register's. */
 static const uint64_t *operand_lanes(const Machine *m, const Warp *w, const Operand *operand,
                                      uint64_t room[WARP]) {
-    if (operand->kind == OPERAND_REGISTER && !operand->negated) return w->registers[operand->reg];
-    for (int lane = 0; lane < WARP; lane++) room[lane] = warp_operand(m, w, operand, lane);
+    const uint64_t *lanes = operand->kind == OPERAND_REGISTER ? w->registers[operand->reg] : NULL;
+    if (lanes && !operand->negated) return lanes;
+    if (lanes) {
+        for (int lane = 0; lane < WARP; lane++) room[lane] = lanes[lane] ^ 1;
+    } else if (operand->kind == OPERAND_SPECIAL) {
+        for (int lane = 0; lane < WARP; lane++) room[lane] = warp_operand(m, w, operand, lane);
+    } else {
+        for (int lane = 0; lane < WARP; lane++) room[lane] = (uint64_t)operand->number;
+    }
     return room;
 }
 
@@ -246,7 +255,7 @@ static void insert_bits(Machine *m, Warp *w, const Instruction *i, uint32_t mask
 }
 
 static bool compute(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
-    static const Operand ZERO = {.kind = OPERAND_NUMBER};
+    static const uint64_t ZEROS[WARP];
     uint64_t room[3][WARP], out[WARP];
     const uint64_t *in[3];
     if (i->op == PTX_mov &&
@@ -259,7 +268,7 @@ static bool compute(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
     if (i->n_operands > 4 || i->operands[0].kind != OPERAND_REGISTER)
         return machine_fail(m, w, i, -1, "operands that are not known"), false;
     for (int k = 0; k < 3; k++) {
-        in[k] = operand_lanes(m, w, k + 1 < i->n_operands ? &i->operands[k + 1] : &ZERO, room[k]);
+        in[k] = k + 1 < i->n_operands ? operand_lanes(m, w, &i->operands[k + 1], room[k]) : ZEROS;
     }
     if (!ptx_compute(i, in[0], in[1], in[2], out))
         return machine_fail(m, w, i, -1, "not known for this type"), false;
@@ -276,10 +285,10 @@ static bool guarded(Machine *m, Warp *w, const Instruction *i, uint32_t mask, ui
     *out = mask;
     if (i->guard < 0) return true;
     if (!check_register(m, w, i, i->guard, mask, false)) return false;
-    for (uint32_t left = mask; left; left &= left - 1) {
-        int lane = __builtin_ctz(left);
-        if ((w->registers[i->guard][lane] & 1) == i->guard_negated) *out &= ~(1u << lane);
-    }
+    const uint64_t *lanes = w->registers[i->guard];
+    uint32_t holds = 0;
+    for (int lane = 0; lane < WARP; lane++) holds |= (uint32_t)(lanes[lane] & 1) << lane;
+    *out &= i->guard_negated ? ~holds : holds;
     return true;
 }
 
@@ -400,6 +409,7 @@ static void begin_block(Machine *m) {
         Warp *w = &m->warps[k];
         w->state = WARP_RUNS;
         w->number = k;
+        w->line = 0;
         w->n_lanes = m->launch->threads - k * WARP < WARP ? m->launch->threads - k * WARP : WARP;
         w->live = w->n_lanes == WARP ? UINT32_MAX : (1u << w->n_lanes) - 1;
         memset(w->pc, 0, sizeof w->pc);
@@ -439,6 +449,49 @@ static void run_block(Machine *m) {
     if (!m->failed) barriers_check_end(m);
 }
 
+/* Memory that stays from launch to launch: to clear it for each takes longer than most run. Blocks
+ * find in registers, too, what those before them left there. Under AddressSanitizer it is a
+ * launch's own, and no longer than that launch may use. */
+typedef struct Room {
+    void *memory;
+    size_t bytes;
+} Room;
+
+#ifdef __SANITIZE_ADDRESS__
+enum { ROOMS_STAY = false };
+#else
+enum { ROOMS_STAY = true };
+#endif
+
+static void *room_of(Room *room, size_t bytes) {
+    if (ROOMS_STAY && bytes <= room->bytes) return room->memory;
+    free(room->memory);
+    if (posix_memalign(&room->memory, 1024, bytes)) exit(2);
+    memset(room->memory, 0, bytes);
+    room->bytes = bytes;
+    return room->memory;
+}
+
+static void place_machine(Machine *m) {
+    static struct {
+        Room shared, shadow, reads, warps, registers[MOST_WARPS], defined[MOST_WARPS],
+            touched[MOST_WARPS], under_way[MOST_WARPS];
+    } rooms;
+    const size_t n = (size_t)m->kernel->n_registers + 1,
+                 n_cells = m->shared_bytes / SHADOW_BYTES + 1, n_warps = (size_t)m->n_warps;
+    m->shared = room_of(&rooms.shared, m->shared_bytes + 1);
+    m->shadow = room_of(&rooms.shadow, sizeof(Shadow) * n_cells);
+    m->reads = room_of(&rooms.reads, sizeof(LastRead) * n_cells * n_warps);
+    m->warps = room_of(&rooms.warps, sizeof(Warp) * n_warps);
+    for (int k = 0; k < m->n_warps; k++) {
+        Warp *w = &m->warps[k];
+        w->registers = room_of(&rooms.registers[k], sizeof *w->registers * n);
+        w->defined = room_of(&rooms.defined[k], sizeof *w->defined * n);
+        w->touched = room_of(&rooms.touched[k], sizeof *w->touched * n);
+        w->under_way = room_of(&rooms.under_way[k], n);
+    }
+}
+
 static bool create_machine(Machine *m, const PtxLaunch *launch) {
     const PtxKernel *kernel = launch->kernel;
     const int align = kernel->shared_align;
@@ -460,34 +513,8 @@ static bool create_machine(Machine *m, const PtxLaunch *launch) {
                      kernel->param_bytes);
         return false;
     }
-    const size_t n = (size_t)kernel->n_registers + 1;
-    m->shared = aligned_alloc(1024, (m->shared_bytes + 1024) / 1024 * 1024);
-    m->shadow = malloc(sizeof(Shadow) * (m->shared_bytes / SHADOW_BYTES + 1));
-    m->reads = malloc(sizeof(LastRead) * (m->shared_bytes / SHADOW_BYTES + 1) * (size_t)m->n_warps);
-    m->warps = calloc((size_t)m->n_warps, sizeof(Warp));
-    if (!m->shared || !m->shadow || !m->reads || !m->warps) exit(2);
-    for (int k = 0; k < m->n_warps; k++) {
-        Warp *w = &m->warps[k];
-        w->registers = calloc(n, sizeof *w->registers);
-        w->defined = calloc(n, sizeof *w->defined);
-        w->touched = calloc(n, sizeof *w->touched);
-        w->under_way = calloc(n, 1);
-        if (!w->registers || !w->defined || !w->touched || !w->under_way) exit(2);
-    }
+    place_machine(m);
     return true;
-}
-
-static void destroy_machine(Machine *m) {
-    for (int k = 0; m->warps && k < m->n_warps; k++) {
-        free(m->warps[k].registers);
-        free(m->warps[k].defined);
-        free(m->warps[k].touched);
-        free(m->warps[k].under_way);
-    }
-    free(m->warps);
-    free(m->shared);
-    free(m->shadow);
-    free(m->reads);
 }
 
 /* So that a script can tell that kernels' PTX is what was run. */
@@ -497,6 +524,7 @@ static void print_count(void) {
 
 bool ptx_launch(const PtxLaunch *launch) {
     Machine m;
+    pthread_mutex_lock(&launching);
     if (n_launches++ == 0) atexit(print_count);
     error_text[0] = '\0';
     if (create_machine(&m, launch)) {
@@ -509,6 +537,6 @@ bool ptx_launch(const PtxLaunch *launch) {
             run_block(&m);
         }
     }
-    destroy_machine(&m);
+    pthread_mutex_unlock(&launching);
     return !m.failed;
 }

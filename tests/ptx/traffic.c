@@ -100,11 +100,15 @@ static Row *find_row(const PtxKernel *kernel, const Instruction *i, bool shared)
     return last = &rows[n_rows++];
 }
 
-void traffic_note(const PtxKernel *kernel, const Instruction *i, uint32_t mask,
-                  const uint64_t addresses[LANES], int bytes, bool shared) {
+bool traffic_wanted(void) {
     static int wanted = -1;
     if (wanted < 0) wanted = getenv("PERILUNE_PTX_TRAFFIC") != NULL;
-    if (!wanted || !mask) return;
+    return wanted;
+}
+
+void traffic_note(const PtxKernel *kernel, const Instruction *i, uint32_t mask,
+                  const uint64_t addresses[LANES], int bytes, bool shared) {
+    if (!traffic_wanted() || !mask) return;
     Row *row = find_row(kernel, i, shared);
     int fewest, taken;
     if (!row) return;

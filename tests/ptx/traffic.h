@@ -8,6 +8,8 @@
 
 #include "tests/ptx/module.h"
 
+/* Whether it is set. */
+bool traffic_wanted(void);
 /* One access of a warp: `bytes` by each lane of the mask. */
 void traffic_note(const PtxKernel *kernel, const Instruction *i, uint32_t mask,
                   const uint64_t addresses[32], int bytes, bool shared);
