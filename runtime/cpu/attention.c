@@ -13,6 +13,8 @@
 #include "runtime/cpu/attention_tiles.h"
 #include "runtime/cpu/tile.h"
 
+#include <omp.h>
+
 /* out[d][i] = factor x[row i][d] of rows of `width`; rows past the end are zero. */
 static void load_transposed(const AttentionShape *s, const RowTile *tile, int rows, int64_t b,
                             int64_t h, const void *x, int64_t width, float factor,
@@ -166,10 +168,11 @@ static void add_gradient(const HeadSums *sums, int rows, int64_t first, int n_ke
 
 /* Keys [first, first + n_keys), whose rows begin at `row` of k and v. */
 VEC_INLINE void backward_block(const AttentionShape *s, const RowTile *tile, const int rows,
-                               BackwardTile *t, int64_t first, int n_keys, int64_t row,
-                               const void *k, const void *v, const KeySums *sums) {
+                               BackwardTile *t, int64_t first, int n_keys, const BackwardHead *x,
+                               const BackwardPart *part) {
+    const int64_t row = key_row(s, x->b, x->h, first);
     const int head = (int)s->head, n_values = (int)count_values(s);
-    const KeyBlock values = read_keys(s, v, n_values, row, n_keys, t->wide);
+    const KeyBlock values = read_keys(s, x->v, n_values, row, n_keys, t->wide);
     tile_multiply(false, n_keys, rows, n_values, values.rows, values.stride, 1, t->dot[0], ROWS,
                   t->ds[0], ROWS);
     if (s->drop.threshold) {
@@ -177,7 +180,7 @@ VEC_INLINE void backward_block(const AttentionShape *s, const RowTile *tile, con
         multiply_kept(rows, n_keys, t->kept, t->ds);
     }
     const KeyBlock keys =
-        read_keys(s, k, head, row, n_keys, t->wide); /* takes the place of the values */
+        read_keys(s, x->k, head, row, n_keys, t->wide); /* takes the place of the values */
     tile_multiply(false, n_keys, rows, head, keys.rows, keys.stride, 1, t->qt[0], ROWS, t->p[0],
                   ROWS);
     if (s->softcap != 0) {
@@ -190,49 +193,65 @@ VEC_INLINE void backward_block(const AttentionShape *s, const RowTile *tile, con
             t->p[j][i] = weight_of(t->p[j][i] - t->statistics.lse[i]);
             t->ds[j][i] = t->p[j][i] * (t->ds[j][i] - t->statistics.delta[i]);
         }
-    tile_multiply(true, head, rows, n_keys, keys.rows, 1, keys.stride, t->ds[0], ROWS, t->dqt[0],
-                  ROWS);
+    if (part->dq)
+        tile_multiply(true, head, rows, n_keys, keys.rows, 1, keys.stride, t->ds[0], ROWS,
+                      t->dqt[0], ROWS);
+    if (!part->dkv) return;
     if (s->drop.threshold) multiply_kept(rows, n_keys, t->kept, t->p);
-    add_gradient(&sums->dv, rows, first, n_keys, t->p, t->d_o, t->block);
+    add_gradient(&x->sums.dv, rows, first, n_keys, t->p, t->d_o, t->block);
     /* t->q carries the scale, so dk needs none. */
-    add_gradient(&sums->dk, rows, first, n_keys, t->ds, t->q, t->block);
+    add_gradient(&x->sums.dk, rows, first, n_keys, t->ds, t->q, t->block);
 }
 
-/* In place, or in `sums` and stored by close_sums; zero. */
-static HeadSums open_head(const AttentionShape *s, int64_t b, int64_t h, int64_t width, void *out,
-                          float *sums) {
+/* In place, or in `sums`, and stored by close_keys. */
+static HeadSums place_sums(const AttentionShape *s, int64_t b, int64_t h, int64_t width, void *out,
+                           float *sums) {
     const bool low = dtype_is_low(s->dtype);
-    HeadSums head = {.rows = low ? sums : (float *)out + key_row(s, b, h, 0) * width,
-                     .stride = low ? width : s->kv_heads * width,
-                     .width = width};
-    for (int64_t pos = 0; pos < count_keys(s); pos++)
-        memset(head.rows + pos * head.stride, 0, (size_t)width * sizeof(float));
+    return (HeadSums){.rows = low ? sums : (float *)out + key_row(s, b, h, 0) * width,
+                      .stride = low ? width : s->kv_heads * width,
+                      .width = width};
+}
+
+/* The head of a pair of batch row and head, with its part of the workspace: of dk, then of dv. */
+static BackwardHead open_head(const BackwardHead *of, int64_t pair, void *dk, void *dv) {
+    const AttentionShape *s = of->shape;
+    const int64_t n_values = count_values(s), keys = count_keys(s);
+    BackwardHead head = *of;
+    head.b = pair / s->kv_heads, head.h = pair % s->kv_heads;
+    float *own = NULL, *own_values = NULL;
+    if (dtype_is_low(s->dtype)) {
+        own = of->workspace + pair * keys * (s->head + n_values);
+        own_values = own + keys * s->head;
+    }
+    head.sums.dk = place_sums(s, head.b, head.h, s->head, dk, own);
+    head.sums.dv = place_sums(s, head.b, head.h, n_values, dv, own_values);
     return head;
 }
 
-/* This head's part of the workspace: of dk, then of dv. */
-static KeySums open_sums(const AttentionShape *s, int64_t b, int64_t h, void *dk, void *dv,
-                         float *workspace) {
-    const int64_t n_values = count_values(s), keys = count_keys(s);
-    float *own = NULL, *own_values = NULL;
-    if (dtype_is_low(s->dtype)) {
-        own = workspace + (b * s->kv_heads + h) * keys * (s->head + n_values);
-        own_values = own + keys * s->head;
+static void clear_keys(const KeySums *sums, int64_t first, int64_t end) {
+    for (int64_t key = first; key < end; key++) {
+        memset(sums->dk.rows + key * sums->dk.stride, 0, (size_t)sums->dk.width * sizeof(float));
+        memset(sums->dv.rows + key * sums->dv.stride, 0, (size_t)sums->dv.width * sizeof(float));
     }
-    return (KeySums){open_head(s, b, h, s->head, dk, own),
-                     open_head(s, b, h, n_values, dv, own_values)};
 }
 
-static void close_head(const AttentionShape *s, int64_t b, int64_t h, const HeadSums *sums,
+static void store_sums(const BackwardHead *x, const HeadSums *sums, int64_t first, int64_t end,
                        void *out) {
-    for (int64_t pos = 0; dtype_is_low(s->dtype) && pos < count_keys(s); pos++)
-        vec_low_store(s->dtype, sums->rows + pos * sums->stride,
-                      (uint16_t *)out + key_row(s, b, h, pos) * sums->width, sums->width);
+    for (int64_t key = first; key < end; key++)
+        vec_low_store(x->shape->dtype, sums->rows + key * sums->stride,
+                      (uint16_t *)out + key_row(x->shape, x->b, x->h, key) * sums->width,
+                      sums->width);
+}
+
+static void close_keys(const BackwardHead *x, int64_t first, int64_t end, void *dk, void *dv) {
+    if (!dtype_is_low(x->shape->dtype)) return;
+    store_sums(x, &x->sums.dk, first, end, dk);
+    store_sums(x, &x->sums.dv, first, end, dv);
 }
 
 /* One tile of at most `rows` query rows, as forward_rows. */
 VEC_INLINE void backward_rows(const BackwardHead *x, const RowTile *tile, const int rows,
-                              BackwardTile *t) {
+                              const BackwardPart *part, BackwardTile *t) {
     const AttentionShape *s = x->shape;
     const int64_t b = x->b, h = x->h;
     float scales[ROWS];
@@ -243,64 +262,100 @@ VEC_INLINE void backward_rows(const BackwardHead *x, const RowTile *tile, const 
     load_rows(s, tile, rows, b, h, x->d_o, count_values(s), 1.0f, t->d_o);
     load_statistics(s, tile, rows, b, h, x->o, x->d_o, x->lse, &t->statistics);
     memset(t->dqt, 0, (size_t)s->head * sizeof t->dqt[0]);
-    for (int64_t first = tile->first_key; first < tile->end_key; first += KEYS) {
-        const int n_keys = tile->end_key - first < KEYS ? (int)(tile->end_key - first) : KEYS;
-        backward_block(s, tile, rows, t, first, n_keys, key_row(s, b, h, first), x->k, x->v,
-                       &x->sums);
+    const int64_t end = part_end(part, tile);
+    for (int64_t first = part_first(part, tile), next; first < end; first = next) {
+        next = block_end(first, end);
+        const int n_keys = (int)(next - first);
+        backward_block(s, tile, rows, t, first, n_keys, x, part);
     }
-    store_transposed(s, tile, b, h, t->dqt, scales, x->dq, s->head);
+    if (part->dq) store_transposed(s, tile, b, h, t->dqt, scales, x->dq, s->head);
 }
 
 #define BACKWARD_ROWS(rows)                                                                        \
-    static void backward_##rows(const BackwardHead *x, const RowTile *tile, BackwardTile *t) {     \
-        backward_rows(x, tile, rows, t);                                                           \
+    static void backward_##rows(const BackwardHead *x, const RowTile *tile,                        \
+                                const BackwardPart *part, BackwardTile *t) {                       \
+        backward_rows(x, tile, rows, part, t);                                                     \
     }
 BACKWARD_ROWS(16)
 BACKWARD_ROWS(32)
 BACKWARD_ROWS(64)
 
-static void backward_tile(const BackwardHead *x, const RowTile *tile) {
+static void backward_tile(const BackwardHead *x, int64_t index, const BackwardPart *part) {
+    const RowTile tile = make_row_tile(x->shape, x->b, x->h, index);
+    if (part_first(part, &tile) >= part_end(part, &tile) && !part->dq) return;
+    if (attention_tiles_do(x->shape)) {
+        attention_tiles_backward(x, &tile, part);
+        return;
+    }
     BackwardTile t;
-    (tile->n_rows <= 16   ? backward_16
-     : tile->n_rows <= 32 ? backward_32
-                          : backward_64)(x, tile, &t);
+    (tile.n_rows <= 16   ? backward_16
+     : tile.n_rows <= 32 ? backward_32
+                         : backward_64)(x, &tile, part, &t);
 }
 
-static void backward_head(const BackwardHead *x, void *dk, void *dv) {
-    const AttentionShape *s = x->shape;
-    const int64_t n_tiles = (s->seq * s->group + ROWS - 1) / ROWS;
-    const bool on_tiles = attention_tiles_do(s);
-    for (int64_t index = 0; index < n_tiles; index++) {
-        const RowTile tile = make_row_tile(s, x->b, x->h, index);
-        if (on_tiles)
-            attention_tiles_backward(x, &tile);
-        else
-            backward_tile(x, &tile);
+static int64_t count_tiles(const AttentionShape *s) {
+    return (s->seq * s->group + ROWS - 1) / ROWS;
+}
+
+/* A task for each head: every score is computed once. */
+static void backward_heads(const BackwardHead *of, void *dk, void *dv) {
+    const AttentionShape *s = of->shape;
+    const int64_t n_pairs = s->batch * s->kv_heads, keys = count_keys(s);
+    const BackwardPart all = {.dq = true, .dkv = true, .end = keys};
+#pragma omp parallel for schedule(dynamic, 1) if (n_pairs > 1)
+    for (int64_t pair = 0; pair < n_pairs; pair++) {
+        const BackwardHead head = open_head(of, pair, dk, dv);
+        clear_keys(&head.sums, 0, keys);
+        for (int64_t index = 0; index < count_tiles(s); index++) backward_tile(&head, index, &all);
+        close_keys(&head, 0, keys, dk, dv);
     }
-    close_head(s, x->b, x->h, &x->sums.dk, dk);
-    close_head(s, x->b, x->h, &x->sums.dv, dv);
+}
+
+/* More threads than heads: a task for each tile of queries, then for some keys of each head. Scores
+ * are computed twice, which are two fifths of the products; the sums are the same, in the same
+ * order. */
+static void backward_parts(const BackwardHead *of, void *dk, void *dv) {
+    enum { PART = 2 * KEYS };
+    const AttentionShape *s = of->shape;
+    const int64_t n_pairs = s->batch * s->kv_heads, keys = count_keys(s);
+    const int64_t n_tiles = count_tiles(s), n_parts = (keys + PART - 1) / PART;
+    const BackwardPart queries = {.dq = true, .end = keys};
+#pragma omp parallel
+    {
+        /* The later a tile and the earlier a key, the more it takes if causal. */
+#pragma omp for schedule(dynamic, 1) nowait
+        for (int64_t task = 0; task < n_pairs * n_tiles; task++) {
+            const BackwardHead head = open_head(of, task % n_pairs, dk, dv);
+            backward_tile(&head, n_tiles - 1 - task / n_pairs, &queries);
+        }
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t task = 0; task < n_pairs * n_parts; task++) {
+            const BackwardHead head = open_head(of, task % n_pairs, dk, dv);
+            const int64_t first = task / n_pairs * PART;
+            const BackwardPart part = {
+                .dkv = true, .first = first, .end = first + PART < keys ? first + PART : keys};
+            clear_keys(&head.sums, first, part.end);
+            for (int64_t index = 0; index < n_tiles; index++) backward_tile(&head, index, &part);
+            close_keys(&head, first, part.end, dk, dv);
+        }
+    }
 }
 
 bool attention_backward(const AttentionShape *shape, const void *q, const void *k, const void *v,
                         const void *o, const float *lse, const void *d_o, void *dq, void *dk,
                         void *dv, float *workspace) {
     if (is_longer(shape, ATTENTION_MAX_HEAD)) return false;
-    const int64_t n_pairs = shape->batch * shape->kv_heads;
-#pragma omp parallel for schedule(dynamic, 1) if (n_pairs > 1)
-    for (int64_t pair = 0; pair < n_pairs; pair++) {
-        const int64_t b = pair / shape->kv_heads, h = pair % shape->kv_heads;
-        const BackwardHead head = {.shape = shape,
-                                   .b = b,
-                                   .h = h,
-                                   .q = q,
-                                   .k = k,
-                                   .v = v,
-                                   .o = o,
-                                   .d_o = d_o,
-                                   .lse = lse,
-                                   .dq = dq,
-                                   .sums = open_sums(shape, b, h, dk, dv, workspace)};
-        backward_head(&head, dk, dv);
-    }
+    const BackwardHead of = {.shape = shape,
+                             .q = q,
+                             .k = k,
+                             .v = v,
+                             .o = o,
+                             .d_o = d_o,
+                             .lse = lse,
+                             .dq = dq,
+                             .workspace = workspace};
+    const int n_threads = omp_in_parallel() ? 1 : omp_get_max_threads();
+    const bool few = 2 * shape->batch * shape->kv_heads <= n_threads && count_tiles(shape) > 2;
+    (few ? backward_parts : backward_heads)(&of, dk, dv);
     return true;
 }

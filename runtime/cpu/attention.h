@@ -55,9 +55,9 @@ bool attention_forward(const AttentionShape *shape, const void *q, const void *k
                        void *o, float *lse, float *largest);
 
 /* The gradients of q, k and v (dk and dv summed over the group) given the forward's o and lse and
- * the gradient of o. Parallel over batch and kv_heads. False: longer than ATTENTION_MAX_HEAD. In 16
- * bits, dk and dv are added up in f32 in `workspace`, of as many floats as k and v have elements;
- * else it is not read.
+ * the gradient of o. Parallel over batch and kv_heads, and where threads are twice as many over
+ * parts of them. False: longer than ATTENTION_MAX_HEAD. In 16 bits, dk and dv are added up in f32
+ * in `workspace`, of as many floats as k and v have elements; else it is not read.
  */
 bool attention_backward(const AttentionShape *shape, const void *q, const void *k, const void *v,
                         const void *o, const float *lse, const void *d_o, void *dq, void *dk,

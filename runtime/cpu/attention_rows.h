@@ -297,14 +297,19 @@ typedef struct BackwardPart {
     int64_t first, end; /* keys, of whole blocks */
 } BackwardPart;
 
-/* Blocks of keys are the same for all tiles, so that some can be left to other threads. */
+/* A tile's keys of a part: from [first, end), by blocks that end at whole KEYS, so that they are
+ * the same for all tiles and some can be left to other threads. */
 static inline int64_t part_first(const BackwardPart *part, const RowTile *tile) {
-    const int64_t first = tile->first_key / KEYS * KEYS;
-    return first > part->first ? first : part->first;
+    return tile->first_key > part->first ? tile->first_key : part->first;
 }
 
 static inline int64_t part_end(const BackwardPart *part, const RowTile *tile) {
     return tile->end_key < part->end ? tile->end_key : part->end;
+}
+
+static inline int64_t block_end(int64_t first, int64_t end) {
+    const int64_t whole = (first / KEYS + 1) * KEYS;
+    return whole < end ? whole : end;
 }
 
 /* A head's gradients: what all of its tiles read and write. */
@@ -314,6 +319,7 @@ typedef struct BackwardHead {
     const void *q, *k, *v, *o, *d_o;
     const float *lse;
     void *dq;
+    float *workspace;
     KeySums sums;
 } BackwardHead;
 

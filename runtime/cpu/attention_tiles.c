@@ -216,7 +216,8 @@ VEC_INLINE void differentiate_scores(const AttentionShape *s, const RowTile *til
 }
 
 VEC_INLINE void backward_block(const BackwardHead *x, const RowTile *tile, const int rows,
-                               int64_t first, int n_keys, BackwardWork *w) {
+                               int64_t first, int n_keys, const BackwardPart *part,
+                               BackwardWork *w) {
     const AttentionShape *s = x->shape;
     const int64_t head = s->head, n_values = count_values(s);
     const int64_t row = key_row(s, x->b, x->h, first);
@@ -227,17 +228,21 @@ VEC_INLINE void backward_block(const BackwardHead *x, const RowTile *tile, const
     pack_keys(s, x->k, head, row, n_keys, true, w->keys);
     multiply_blocks(key_blocks, across, count_blocks(head), w->keys, w->q, false, w->p[0], ROWS);
     differentiate_scores(s, tile, rows, first, n_keys, w);
-    pack_scores(w->p, rows, n_keys, true, w->weights);
-    add_gradient(&x->sums.dv, rows, first, n_keys, w->weights, w->d_o_rows, w->block);
-    pack_scores(w->ds, rows, n_keys, true, w->weights);
-    add_gradient(&x->sums.dk, rows, first, n_keys, w->weights, w->q_rows, w->block);
+    if (part->dkv) {
+        pack_scores(w->p, rows, n_keys, true, w->weights);
+        add_gradient(&x->sums.dv, rows, first, n_keys, w->weights, w->d_o_rows, w->block);
+        pack_scores(w->ds, rows, n_keys, true, w->weights);
+        add_gradient(&x->sums.dk, rows, first, n_keys, w->weights, w->q_rows, w->block);
+    }
+    if (!part->dq) return;
     pack_scores(w->ds, rows, n_keys, false, w->weights);
     pack_keys(s, x->k, head, row, n_keys, false, w->keys);
     multiply_blocks(count_blocks(head), across, key_blocks, w->keys, w->weights, true, w->dqt[0],
                     ROWS);
 }
 
-VEC_INLINE void backward_rows(const BackwardHead *x, const RowTile *tile, const int rows) {
+VEC_INLINE void backward_rows(const BackwardHead *x, const RowTile *tile, const int rows,
+                              const BackwardPart *part) {
     BackwardWork w;
     const AttentionShape *s = x->shape;
     const int64_t head = s->head, n_values = count_values(s);
@@ -251,23 +256,26 @@ VEC_INLINE void backward_rows(const BackwardHead *x, const RowTile *tile, const 
     pack_rows(w.rows, n_values, rows, false, w.d_o_rows);
     load_statistics(s, tile, rows, x->b, x->h, x->o, x->d_o, x->lse, &w.statistics);
     memset(w.dqt, 0, (size_t)(count_blocks(head) * TILE_BLOCK) * sizeof w.dqt[0]);
-    for (int64_t first = tile->first_key; first < tile->end_key; first += KEYS) {
-        const int n_keys = tile->end_key - first < KEYS ? (int)(tile->end_key - first) : KEYS;
-        backward_block(x, tile, rows, first, n_keys, &w);
+    const int64_t end = part_end(part, tile);
+    for (int64_t first = part_first(part, tile), next; first < end; first = next) {
+        next = block_end(first, end);
+        const int n_keys = (int)(next - first);
+        backward_block(x, tile, rows, first, n_keys, part, &w);
     }
-    store_transposed(s, tile, x->b, x->h, w.dqt, ones, x->dq, head);
+    if (part->dq) store_transposed(s, tile, x->b, x->h, w.dqt, ones, x->dq, head);
 }
 
-static void backward_32(const BackwardHead *x, const RowTile *tile) {
-    backward_rows(x, tile, 32);
+static void backward_32(const BackwardHead *x, const RowTile *tile, const BackwardPart *part) {
+    backward_rows(x, tile, 32, part);
 }
 
-static void backward_64(const BackwardHead *x, const RowTile *tile) {
-    backward_rows(x, tile, ROWS);
+static void backward_64(const BackwardHead *x, const RowTile *tile, const BackwardPart *part) {
+    backward_rows(x, tile, ROWS, part);
 }
 
-void attention_tiles_backward(const BackwardHead *x, const RowTile *tile) {
+void attention_tiles_backward(const BackwardHead *x, const RowTile *tile,
+                              const BackwardPart *part) {
     tiles_open();
-    (tile->n_rows <= 32 ? backward_32 : backward_64)(x, tile);
+    (tile->n_rows <= 32 ? backward_32 : backward_64)(x, tile, part);
     tiles_close();
 }

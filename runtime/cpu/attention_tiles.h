@@ -15,7 +15,8 @@ void attention_tiles_forward(const AttentionShape *shape, const RowTile *tile, i
                              const void *q, const void *k, const void *v, void *o, float *lse,
                              float *largest);
 
-/* Of dq the rows of the tile; the sums of dk and dv get what they add. */
-void attention_tiles_backward(const BackwardHead *x, const RowTile *tile);
+/* Of dq the rows of the tile; the sums of dk and dv get what they add: what of it is in the part.
+ */
+void attention_tiles_backward(const BackwardHead *x, const RowTile *tile, const BackwardPart *part);
 
 #endif

@@ -185,24 +185,45 @@ static void check_far_documents(bool causal) {
     free_data(&d);
 }
 
-static void check_threads(void) {
-    const AttentionShape s = {2, 150, 2,   3,    24,   true, 0.2f, DTYPE_F32, 0,
-                              0, 0,   {0}, NULL, NULL, 0,    {0},  {0}};
+/* The same bits by a task for each head, and by parts of heads where there are more threads. */
+static void check_threads_of(AttentionShape s) {
+    int32_t starts[150];
+    for (int i = 0; i < 150; i++) starts[i] = i < 33 ? 0 : i < 100 ? 33 : 100;
+    if (s.starts) s.starts = starts;
     Data d = make_data(&s);
     omp_set_num_threads(1);
     attention_forward(&s, d.q, d.k, d.v, d.o, d.lse, NULL);
     attention_backward(&s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv, NULL);
     float *o = kc_copy(d.o, d.n_q), *dq = kc_copy(d.dq, d.n_q), *dk = kc_copy(d.dk, d.n_k);
     float *dv = kc_copy(d.dv, d.n_k);
-    omp_set_num_threads(3);
-    attention_forward(&s, d.q, d.k, d.v, d.o, d.lse, NULL);
-    attention_backward(&s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv, NULL);
+    for (int threads = 3; threads <= 9; threads += 6) {
+        omp_set_num_threads(threads);
+        memset(d.dq, 0xff, (size_t)d.n_q * sizeof *d.dq);
+        memset(d.dk, 0xff, (size_t)d.n_k * sizeof *d.dk);
+        memset(d.dv, 0xff, (size_t)d.n_v * sizeof *d.dv);
+        attention_forward(&s, d.q, d.k, d.v, d.o, d.lse, NULL);
+        attention_backward(&s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv, NULL);
+        CHECK(kc_same_bits(o, d.o, d.n_q), "%d threads: o differs", threads);
+        CHECK(kc_same_bits(dq, d.dq, d.n_q), "%d threads: dq differs", threads);
+        CHECK(kc_same_bits(dk, d.dk, d.n_k), "%d threads: dk differs", threads);
+        CHECK(kc_same_bits(dv, d.dv, d.n_k), "%d threads: dv differs", threads);
+    }
     omp_set_num_threads(2);
-    CHECK(kc_same_bits(o, d.o, d.n_q), "o differs");
-    CHECK(kc_same_bits(dq, d.dq, d.n_q), "dq differs");
-    CHECK(kc_same_bits(dk, d.dk, d.n_k) && kc_same_bits(dv, d.dv, d.n_k), "dk or dv differs");
     free(o), free(dq), free(dk), free(dv);
     free_data(&d);
+}
+
+static void check_threads(void) {
+    static const int32_t some[150];
+    AttentionShape s = {.batch = 2, .seq = 150, .kv_heads = 2, .group = 3, .head = 24};
+    s.scale = 0.2f;
+    check_threads_of(s);
+    s.causal = true;
+    check_threads_of(s);
+    s.starts = some; /* documents */
+    check_threads_of(s);
+    s.window = 40, s.starts = NULL, s.softcap = 3;
+    check_threads_of(s);
 }
 
 /* All keys of a row count alike, and values are one: results are how much is kept. By step, row and

@@ -200,6 +200,28 @@ static void run_attention(const AttentionShape *s, void *x[N_ARRAYS], float *lse
         "refused");
 }
 
+/* By parts of heads the gradients have the same bits. */
+static void check_more_threads(const AttentionShape *shape, void *x[N_ARRAYS],
+                               const int64_t sizes[N_ARRAYS], float *lse[2], float *work) {
+    const int was = omp_get_max_threads();
+    AttentionShape s = *shape;
+    void *again[N_ARRAYS];
+    s.dtype = DTYPE_BF16;
+    for (int i = 0; i < N_ARRAYS; i++) {
+        const size_t bytes = (size_t)sizes[i] * sizeof(uint16_t);
+        again[i] = kc_alloc(bytes);
+        memcpy(again[i], x[i], bytes);
+        if (i > O) memset(again[i], 0xff, bytes);
+    }
+    omp_set_num_threads(8);
+    run_attention(&s, again, lse, work);
+    omp_set_num_threads(was);
+    for (int i = O; i < N_ARRAYS; i++)
+        CHECK(memcmp(again[i], x[i], (size_t)sizes[i] * sizeof(uint16_t)) == 0,
+              "array %d has other bits", i);
+    for (int i = 0; i < N_ARRAYS; i++) free(again[i]);
+}
+
 static void check_attention(AttentionShape s) {
     const int64_t rows = s.batch * s.seq * s.kv_heads * s.group;
     const int64_t keys = s.batch * (s.keys ? s.keys : s.seq) * s.kv_heads;
@@ -230,6 +252,7 @@ static void check_attention(AttentionShape s) {
               names[i], worst);
         free(got);
     }
+    check_more_threads(&s, low_arrays, sizes, lse[0], work);
     for (int i = 0; i < 2; i++)
         for (int64_t r = 0; r < rows; r++) {
             const double difference = fabs((double)lse[0][i][r] - (double)lse[1][i][r]);
