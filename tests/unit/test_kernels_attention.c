@@ -187,8 +187,8 @@ static void check_far_documents(bool causal) {
 
 /* The same bits by a task for each head, and by parts of heads where there are more threads. */
 static void check_threads_of(AttentionShape s) {
-    int32_t starts[150];
-    for (int i = 0; i < 150; i++) starts[i] = i < 33 ? 0 : i < 100 ? 33 : 100;
+    int32_t starts[2 * 150];
+    for (int i = 0; i < 2 * 150; i++) starts[i] = i % 150 < 33 ? 0 : i % 150 < 100 ? 33 : 100;
     if (s.starts) s.starts = starts;
     Data d = make_data(&s);
     omp_set_num_threads(1);
@@ -214,7 +214,7 @@ static void check_threads_of(AttentionShape s) {
 }
 
 static void check_threads(void) {
-    static const int32_t some[150];
+    static const int32_t some[1];
     AttentionShape s = {.batch = 2, .seq = 150, .kv_heads = 2, .group = 3, .head = 24};
     s.scale = 0.2f;
     check_threads_of(s);
