@@ -3,6 +3,7 @@
  * alpha and beta, batches, threads; operands packed by vectors and plainly; what splits into parts.
  * Attention on tiles against attention in f32 of the same numbers.
  */
+#include "ir/base/diag.h"
 #include "runtime/cpu/attention.h"
 #include "runtime/cpu/tile_pack.h"
 #include "runtime/cpu/tile_product.h"
@@ -10,6 +11,8 @@
 #include "tests/unit/kernel_check.h"
 
 #include <omp.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* n numbers, and the same as `dtype` has them. */
 typedef struct Numbers {
@@ -150,6 +153,73 @@ static void check_packing(void) {
                           dtype_name(dtypes[d]), form, (int)k, extent);
                     free_numbers(&x);
                 }
+    check_end();
+}
+
+/* So many bytes, behind which no memory is that may be read. */
+static char *map_to_end(size_t bytes) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
+    char *map =
+        mmap(NULL, whole + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED || mprotect(map + whole, page, PROT_NONE)) BUG("no memory to map");
+    return map + whole - bytes;
+}
+
+static void unmap_to_end(char *x, size_t bytes) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
+    munmap(x + bytes - whole, whole + page);
+}
+
+/* Nothing behind an operand's last number is read: that would be the end of this program. */
+static void check_ends(void) {
+    static const DType dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F32};
+    static uint16_t out[TILE_MAX_PARTS * 3 * TILE_STEP] __attribute__((aligned(64)));
+    check_begin("operands as tiles: nothing behind their ends is read");
+    for (int d = 0; d < 4; d++)
+        for (int form = 0; form < 4; form++)
+            for (int64_t k = 1; k <= 70; k += 9)
+                for (int extent = 1; extent <= TILE_BLOCK; extent += 5) {
+                    const int64_t rows = form & 1 ? extent : k, width = form & 1 ? k : extent;
+                    const int64_t stride = width + k % 2;
+                    const size_t bytes =
+                        (size_t)((rows - 1) * stride + width) * vec_bytes(dtypes[d]);
+                    char *x = map_to_end(bytes);
+                    const TileSource s = {x, dtypes[d], d == 3, stride, form & 1, extent, k};
+                    tile_pack(&s, form >> 1, out);
+                    unmap_to_end(x, bytes);
+                }
+    check_end();
+}
+
+/* Plain C gives the processor's bits: of numbers of all sizes, denormal ones, infinities. */
+static void check_imitation(void) {
+    enum { STEPS = 2, N = STEPS * TILE_STEP, SUMS = TILE_BLOCK * TILE_BLOCK };
+    static uint16_t a[N] __attribute__((aligned(64))), b[N] __attribute__((aligned(64)));
+    static float c[2][SUMS] __attribute__((aligned(64)));
+    static const int spreads[] = {0, 30, 60, 126};
+    const TileTerm terms[2] = {{a, b}, {b, a}};
+    check_begin("imitated tiles give the processor's bits");
+    for (int run = 0; run < 8; run++) {
+        const int spread = spreads[run / 2];
+        for (int i = 0; i < N; i++) {
+            a[i] = vec_bf16_round(ldexpf(kc_uniform(), (int)(kc_uniform() * (float)spread)));
+            b[i] = vec_bf16_round(ldexpf(kc_uniform(), (int)(kc_uniform() * (float)spread) - 9));
+        }
+        if (run == 1) a[5] = 0x7f80, b[7] = 0xff80, a[77] = 0x0001, b[99] = 0x807f;
+        for (int i = 0; i < SUMS; i++) c[0][i] = c[1][i] = kc_uniform() * 0x1p-120f;
+        for (int imitated = 0; imitated < 2; imitated++) {
+            tiles_imitate(imitated);
+            if (!imitated) tiles_open();
+            tiles_multiply(2, terms, STEPS, run % 2, c[imitated], TILE_BLOCK);
+            if (!imitated) tiles_close();
+        }
+        tiles_imitate(false);
+        int64_t different = 0;
+        for (int i = 0; i < SUMS; i++)
+            different +=
+                !(isnan(c[0][i]) && isnan(c[1][i])) && vec_bits(c[0][i]) != vec_bits(c[1][i]);
+        CHECK(different == 0, "run %d: %d numbers", run, (int)different);
+    }
     check_end();
 }
 
@@ -314,6 +384,7 @@ int main(void) {
     CHECK(refused, "still ready");
     check_end();
     check_packing();
+    check_ends();
     check_parts(true);
     check_parts(false);
     tiles_imitate(true);
@@ -322,6 +393,7 @@ int main(void) {
     check_attentions("attention on tiles, imitated");
     tiles_imitate(false);
     if (has_tiles) {
+        check_imitation();
         check_products("products on tiles, by the processor");
         check_threads();
         check_attentions("attention on tiles, by the processor");
