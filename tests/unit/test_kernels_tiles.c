@@ -111,6 +111,35 @@ static void check_products(const char *name) {
     check_end();
 }
 
+/* Loss scaling looks for what is not finite: a row that has such a number, or whose sums are too
+ * large for C's dtype, gets no finite one, and no other row does. */
+static void check_not_finite(void) {
+    enum { N = 40, ROW = 35 };
+    static const DType dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    static const float bad[] = {INFINITY, -INFINITY, NAN};
+    check_begin("products on tiles: what is not finite stays so");
+    for (int d = 0; d < 3; d++)
+        for (int kind = 0; kind < 4; kind++) {
+            const DType dtype = dtypes[d];
+            TileProduct p = make_product(1, N, N, N, 2 * (kind & 1), dtype, dtype);
+            Numbers a = new_numbers(p.stride_a, dtype), b = new_numbers(p.stride_b, dtype);
+            void *c = kc_alloc((size_t)p.stride_c * vec_bytes(dtype));
+            for (int64_t i = 0; i < p.stride_b; i++) vec_put(b.x, dtype, i, 1.5f);
+            const float most = dtype == DTYPE_F16 ? 60000.0f : 0x1.fp127f;
+            if (kind == 3)
+                for (int k = 0; k < N; k++) vec_put(a.x, dtype, ROW * p.lda + k, most);
+            else
+                vec_put(a.x, dtype, ROW * p.lda + 7, bad[kind]);
+            CHECK(tile_product(&p, a.x, b.x, c), "no memory");
+            for (int i = 0; i < N; i++)
+                for (int j = 0; j < N; j++)
+                    CHECK((i == ROW) != (bool)isfinite(vec_get(c, dtype, i * p.ldc + j)),
+                          "%s kind %d: %d, %d", dtype_name(dtype), kind, i, j);
+            free_numbers(&a), free_numbers(&b), free(c);
+        }
+    check_end();
+}
+
 /* The same bits however many threads there are, and so however C is cut. */
 static void check_threads(void) {
     TileProduct p = make_product(1, 300, 260, 200, 0, DTYPE_F32, DTYPE_F32);
@@ -191,22 +220,26 @@ static void check_ends(void) {
     check_end();
 }
 
-/* Plain C gives the processor's bits: of numbers of all sizes, denormal ones, infinities. */
+/* Plain C gives the processor's bits: of numbers of all sizes, products about the least that is not
+ * denormal and about the largest, infinities. */
 static void check_imitation(void) {
     enum { STEPS = 2, N = STEPS * TILE_STEP, SUMS = TILE_BLOCK * TILE_BLOCK };
     static uint16_t a[N] __attribute__((aligned(64))), b[N] __attribute__((aligned(64)));
     static float c[2][SUMS] __attribute__((aligned(64)));
-    static const int spreads[] = {0, 30, 60, 126};
+    static const struct {
+        int a, b, spread; /* exponents: about so much, by so much more or less */
+    } sizes[] = {{0, 0, 0}, {0, 0, 60}, {-126, 4, 6}, {3, -126, 4}, {-63, -62, 3}, {62, 62, 3}};
     const TileTerm terms[2] = {{a, b}, {b, a}};
     check_begin("imitated tiles give the processor's bits");
-    for (int run = 0; run < 8; run++) {
-        const int spread = spreads[run / 2];
+    for (int run = 0; run < 12; run++) {
+        const float spread = (float)sizes[run / 2].spread;
         for (int i = 0; i < N; i++) {
-            a[i] = vec_bf16_round(ldexpf(kc_uniform(), (int)(kc_uniform() * (float)spread)));
-            b[i] = vec_bf16_round(ldexpf(kc_uniform(), (int)(kc_uniform() * (float)spread) - 9));
+            const int more = (int)(kc_uniform() * spread), more_b = (int)(kc_uniform() * spread);
+            a[i] = vec_bf16_round(ldexpf(kc_uniform(), sizes[run / 2].a + more));
+            b[i] = vec_bf16_round(ldexpf(kc_uniform(), sizes[run / 2].b + more_b));
         }
-        if (run == 1) a[5] = 0x7f80, b[7] = 0xff80, a[77] = 0x0001, b[99] = 0x807f;
-        for (int i = 0; i < SUMS; i++) c[0][i] = c[1][i] = kc_uniform() * 0x1p-120f;
+        if (run == 1) a[5] = 0x7f80, b[7] = 0xff80;
+        for (int i = 0; i < SUMS; i++) c[0][i] = c[1][i] = kc_uniform() * 0x1p-124f;
         for (int imitated = 0; imitated < 2; imitated++) {
             tiles_imitate(imitated);
             if (!imitated) tiles_open();
@@ -214,11 +247,12 @@ static void check_imitation(void) {
             if (!imitated) tiles_close();
         }
         tiles_imitate(false);
-        int64_t different = 0;
-        for (int i = 0; i < SUMS; i++)
-            different +=
-                !(isnan(c[0][i]) && isnan(c[1][i])) && vec_bits(c[0][i]) != vec_bits(c[1][i]);
-        CHECK(different == 0, "run %d: %d numbers", run, (int)different);
+        int different = 0;
+        for (int i = 0; i < SUMS; i++) {
+            const bool both = isnan(c[0][i]) && isnan(c[1][i]);
+            different += !both && vec_bits(c[0][i]) != vec_bits(c[1][i]);
+        }
+        CHECK(different == 0, "run %d: %d numbers", run, different);
     }
     check_end();
 }
@@ -389,12 +423,14 @@ int main(void) {
     check_parts(false);
     tiles_imitate(true);
     check_products("products on tiles, imitated");
+    check_not_finite();
     check_threads();
     check_attentions("attention on tiles, imitated");
     tiles_imitate(false);
     if (has_tiles) {
         check_imitation();
         check_products("products on tiles, by the processor");
+        check_not_finite();
         check_threads();
         check_attentions("attention on tiles, by the processor");
     }
