@@ -1,5 +1,6 @@
 #include "ir/base/clock.h"
 #include "runtime/cpu/cpu_comm.h"
+#include "runtime/cpu/gemm.h"
 
 #include "runtime/launch/control.h"
 
@@ -62,11 +63,13 @@ static inline bool run_call(RankThread *thread, const CallList *list, int call) 
     const CallInfo *info = &list->info[call];
     tell_progress(thread, list, call);
     if (list->calls[call].run(list->calls[call].args)) return true;
+    const bool is_product = info->node && info->node->op == OP_MATMUL;
     char text[256];
-    snprintf(text, sizeof(text), "rank %d: %s%d, micro-batch %d: %s failed",
+    snprintf(text, sizeof(text), "rank %d: %s%d, micro-batch %d: %s failed%s%s",
              thread->rank.context->rank, task_kind_word(info->kind),
              info->node ? info->node->chunk : 0, info->micro,
-             info->node ? OPS[info->node->op].name : "input");
+             info->node ? OPS[info->node->op].name : "input", is_product ? ": " : "",
+             is_product ? gemm_status_text() : "");
     comm_world_abort(thread->threads->world, text); /* keeps the first reason */
     return false;
 }

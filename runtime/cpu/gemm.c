@@ -433,7 +433,7 @@ bool gemm_run_low(const GemmPlan *plan, const uint16_t *a, const uint16_t *b, vo
 const char *gemm_status_text(void) {
     switch (last_status) {
     case dnnl_success: return "success";
-    case dnnl_out_of_memory: return "oneDNN: out of memory";
+    case dnnl_out_of_memory: return "out of memory for the operands of a matrix product";
     case dnnl_invalid_arguments: return "oneDNN: invalid sizes or leading dimensions";
     case dnnl_unimplemented: return "oneDNN: not implemented on this machine";
     case dnnl_runtime_error: return "oneDNN: failed while running";

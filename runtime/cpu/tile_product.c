@@ -66,7 +66,7 @@ typedef struct Cut {
     int64_t down, across;  /* how many there are */
 } Cut;
 
-/* n in parts of about equal size, of whole 32 and at most `most`. */
+/* n in parts of about equal size, at most `most`, which is then rounded up to whole 32. */
 static int64_t even_part(int64_t n, int64_t most) {
     const int64_t parts = (n + most - 1) / most;
     return whole_blocks((n + parts - 1) / parts) * TILE_BLOCK;

@@ -26,7 +26,7 @@ typedef struct TileProduct {
 /* Are there tiles, and is this product one that is faster on them? Sizes are 1 or more. */
 bool tile_product_does(const TileProduct *p);
 
-/* False: no memory for packed operands. */
+/* Where tiles are ready, of any size. False: no memory for packed operands. */
 bool tile_product(const TileProduct *p, const void *a, const void *b, void *c);
 
 #endif

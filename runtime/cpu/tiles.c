@@ -1,5 +1,6 @@
 #include "runtime/cpu/tiles.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -47,6 +48,8 @@ USES_TILES static void close_tiles(void) {
 /* Tiles 0 to 3 are the block's, 4 and 5 of A, 6 and 7 of B. */
 USES_TILES static void multiply_tiles(int n_terms, const TileTerm *terms, int steps, bool add,
                                       float *c, int64_t stride) {
+    /* GCC's loads of tiles do not say that they read memory: what was stored there has to be. */
+    __asm__ volatile("" ::: "memory");
     const int64_t row = stride * (int64_t)sizeof(float);
     float *below = c + ROWS * stride;
     if (add) {
@@ -126,23 +129,31 @@ void tiles_close(void) {
     if (!imitated) close_tiles();
 }
 
+/* Denormal numbers are zero, read or written. */
+static float flush(float x) {
+    return fabsf(x) < 0x1p-126f ? copysignf(0, x) : x;
+}
+
 static float widen(uint16_t x) {
     const uint32_t bits = (uint32_t)x << 16;
     float wide;
     memcpy(&wide, &bits, sizeof wide);
-    return wide;
+    return flush(wide);
 }
 
-/* c [16][16] += the products of one pair of tiles, in the instruction's order. */
+/* c [16][16] += the products of one pair of tiles, in the instruction's order and with its
+ * roundings (Intel's manual for developers, volume 2, TDPBF16PS). */
 static void imitate_product(const uint16_t *a, const uint16_t *b, float *c, int64_t stride) {
-    for (int i = 0; i < ROWS; i++)
-        for (int j = 0; j < ROWS; j++) {
-            float sums[2] = {0, 0};
-            for (int p = 0; p < 2 * PAIRS; p++)
-                sums[p % 2] +=
-                    widen(a[i * 2 * PAIRS + p]) * widen(b[(p / 2 * ROWS + j) * 2 + p % 2]);
-            c[i * stride + j] += sums[0] + sums[1];
+    for (int i = 0; i < ROWS; i++, a += 2 * PAIRS, c += stride) {
+        float sums[2][ROWS] = {{0}}; /* of even and of odd k */
+        for (int p = 0; p < 2 * PAIRS; p++) {
+            const float left = widen(a[p]);
+            const uint16_t *right = b + p / 2 * 2 * ROWS + p % 2;
+            float *to = sums[p % 2];
+            for (int j = 0; j < ROWS; j++) to[j] = flush(fmaf(left, widen(right[2 * j]), to[j]));
         }
+        for (int j = 0; j < ROWS; j++) c[j] = flush(flush(c[j]) + flush(sums[0][j] + sums[1][j]));
+    }
 }
 
 static void imitate_tiles(int n_terms, const TileTerm *terms, int steps, bool add, float *c,

@@ -27,7 +27,8 @@ void tiles_imitate(bool imitate);
 /* From now on no tiles are ready (true); or what the machine says. */
 void tiles_refuse(bool refuse);
 
-/* Around the calling thread's products; nothing else of it may use tiles between. */
+/* Around the calling thread's products; nothing else of it may use tiles between. Only where tiles
+ * are ready: else the instructions are illegal. */
 void tiles_open(void);
 void tiles_close(void);
 

@@ -3,6 +3,7 @@
  * alpha and beta, batches, threads; operands packed by vectors and plainly; what splits into parts.
  * Attention on tiles against attention in f32 of the same numbers.
  */
+#include "ir/base/diag.h"
 #include "runtime/cpu/attention.h"
 #include "runtime/cpu/tile_pack.h"
 #include "runtime/cpu/tile_product.h"
@@ -10,6 +11,8 @@
 #include "tests/unit/kernel_check.h"
 
 #include <omp.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* n numbers, and the same as `dtype` has them. */
 typedef struct Numbers {
@@ -108,6 +111,35 @@ static void check_products(const char *name) {
     check_end();
 }
 
+/* Loss scaling looks for what is not finite: a row that has such a number, or whose sums are too
+ * large for C's dtype, gets no finite one, and no other row does. */
+static void check_not_finite(void) {
+    enum { N = 40, ROW = 35 };
+    static const DType dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    static const float bad[] = {INFINITY, -INFINITY, NAN};
+    check_begin("products on tiles: what is not finite stays so");
+    for (int d = 0; d < 3; d++)
+        for (int kind = 0; kind < 4; kind++) {
+            const DType dtype = dtypes[d];
+            TileProduct p = make_product(1, N, N, N, 2 * (kind & 1), dtype, dtype);
+            Numbers a = new_numbers(p.stride_a, dtype), b = new_numbers(p.stride_b, dtype);
+            void *c = kc_alloc((size_t)p.stride_c * vec_bytes(dtype));
+            for (int64_t i = 0; i < p.stride_b; i++) vec_put(b.x, dtype, i, 1.5f);
+            const float most = dtype == DTYPE_F16 ? 60000.0f : 0x1.fp127f;
+            if (kind == 3)
+                for (int k = 0; k < N; k++) vec_put(a.x, dtype, ROW * p.lda + k, most);
+            else
+                vec_put(a.x, dtype, ROW * p.lda + 7, bad[kind]);
+            CHECK(tile_product(&p, a.x, b.x, c), "no memory");
+            for (int i = 0; i < N; i++)
+                for (int j = 0; j < N; j++)
+                    CHECK((i == ROW) != (bool)isfinite(vec_get(c, dtype, i * p.ldc + j)),
+                          "%s kind %d: %d, %d", dtype_name(dtype), kind, i, j);
+            free_numbers(&a), free_numbers(&b), free(c);
+        }
+    check_end();
+}
+
 /* The same bits however many threads there are, and so however C is cut. */
 static void check_threads(void) {
     TileProduct p = make_product(1, 300, 260, 200, 0, DTYPE_F32, DTYPE_F32);
@@ -150,6 +182,78 @@ static void check_packing(void) {
                           dtype_name(dtypes[d]), form, (int)k, extent);
                     free_numbers(&x);
                 }
+    check_end();
+}
+
+/* So many bytes, behind which no memory is that may be read. */
+static char *map_to_end(size_t bytes) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
+    char *map =
+        mmap(NULL, whole + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED || mprotect(map + whole, page, PROT_NONE)) BUG("no memory to map");
+    return map + whole - bytes;
+}
+
+static void unmap_to_end(char *x, size_t bytes) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
+    munmap(x + bytes - whole, whole + page);
+}
+
+/* Nothing behind an operand's last number is read: that would be the end of this program. */
+static void check_ends(void) {
+    static const DType dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F32};
+    static uint16_t out[TILE_MAX_PARTS * 3 * TILE_STEP] __attribute__((aligned(64)));
+    check_begin("operands as tiles: nothing behind their ends is read");
+    for (int d = 0; d < 4; d++)
+        for (int form = 0; form < 4; form++)
+            for (int64_t k = 1; k <= 70; k += 9)
+                for (int extent = 1; extent <= TILE_BLOCK; extent += 5) {
+                    const int64_t rows = form & 1 ? extent : k, width = form & 1 ? k : extent;
+                    const int64_t stride = width + k % 2;
+                    const size_t bytes =
+                        (size_t)((rows - 1) * stride + width) * vec_bytes(dtypes[d]);
+                    char *x = map_to_end(bytes);
+                    const TileSource s = {x, dtypes[d], d == 3, stride, form & 1, extent, k};
+                    tile_pack(&s, form >> 1, out);
+                    unmap_to_end(x, bytes);
+                }
+    check_end();
+}
+
+/* Plain C gives the processor's bits: of numbers of all sizes, products about the least that is not
+ * denormal and about the largest, infinities. */
+static void check_imitation(void) {
+    enum { STEPS = 2, N = STEPS * TILE_STEP, SUMS = TILE_BLOCK * TILE_BLOCK };
+    static uint16_t a[N] __attribute__((aligned(64))), b[N] __attribute__((aligned(64)));
+    static float c[2][SUMS] __attribute__((aligned(64)));
+    static const struct {
+        int a, b, spread; /* exponents: about so much, by so much more or less */
+    } sizes[] = {{0, 0, 0}, {0, 0, 60}, {-126, 4, 6}, {3, -126, 4}, {-63, -62, 3}, {62, 62, 3}};
+    const TileTerm terms[2] = {{a, b}, {b, a}};
+    check_begin("imitated tiles give the processor's bits");
+    for (int run = 0; run < 12; run++) {
+        const float spread = (float)sizes[run / 2].spread;
+        for (int i = 0; i < N; i++) {
+            const int more = (int)(kc_uniform() * spread), more_b = (int)(kc_uniform() * spread);
+            a[i] = vec_bf16_round(ldexpf(kc_uniform(), sizes[run / 2].a + more));
+            b[i] = vec_bf16_round(ldexpf(kc_uniform(), sizes[run / 2].b + more_b));
+        }
+        if (run == 1) a[5] = 0x7f80, b[7] = 0xff80;
+        for (int i = 0; i < SUMS; i++) c[0][i] = c[1][i] = kc_uniform() * 0x1p-124f;
+        for (int imitated = 0; imitated < 2; imitated++) {
+            tiles_imitate(imitated);
+            if (!imitated) tiles_open();
+            tiles_multiply(2, terms, STEPS, run % 2, c[imitated], TILE_BLOCK);
+            if (!imitated) tiles_close();
+        }
+        tiles_imitate(false);
+        int different = 0;
+        for (int i = 0; i < SUMS; i++) {
+            const bool both = isnan(c[0][i]) && isnan(c[1][i]);
+            different += !both && vec_bits(c[0][i]) != vec_bits(c[1][i]);
+        }
+        CHECK(different == 0, "run %d: %d numbers", run, different);
+    }
     check_end();
 }
 
@@ -337,15 +441,19 @@ int main(void) {
     CHECK(refused, "still ready");
     check_end();
     check_packing();
+    check_ends();
     check_parts(true);
     check_parts(false);
     tiles_imitate(true);
     check_products("products on tiles, imitated");
+    check_not_finite();
     check_threads();
     check_attentions("attention on tiles, imitated");
     tiles_imitate(false);
     if (has_tiles) {
+        check_imitation();
         check_products("products on tiles, by the processor");
+        check_not_finite();
         check_threads();
         check_attentions("attention on tiles, by the processor");
     }
