@@ -8,6 +8,7 @@
 #include "runtime/cpu/gemm_widened.h"
 #include "runtime/cpu/small_product.h"
 #include "runtime/cpu/tile_product.h"
+#include "runtime/cpu/tiles.h"
 
 #include <dnnl.h>
 #include <omp.h>
@@ -36,12 +37,14 @@ static struct {
 } cache = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* oneDNN 2's products of bf16 for AMX run tile instructions without a tile configuration, which are
- * illegal then (seen with 2.6.3; their issue 1661 has it in 2.7.3). AVX-512 is used instead; that
- * has to be said before the library's first use. */
-#if DNNL_VERSION_MAJOR < 3
+ * illegal then (seen with 2.6.3; their issue 1661 has it in 2.7.3). AVX-512 is used instead, and
+ * with any version where tiles.h is told to leave AMX alone; that has to be said before the
+ * library's first use. */
+#if defined(__x86_64__)
 __attribute__((constructor)) static void avoid_amx(void) {
     if (getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA")) return;
-    dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
+    if (dnnl_version()->major < 3 || tiles_unwanted())
+        dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
 }
 #endif
 

@@ -102,9 +102,13 @@ static void multiply_tiles(int n_terms, const TileTerm *terms, int steps, bool a
 static bool machine_has_tiles;
 static bool imitated, refused;
 
-static void ask_once(void) {
+bool tiles_unwanted(void) {
     const char *wish = getenv("PERILUNE_AMX");
-    machine_has_tiles = !(wish && strcmp(wish, "off") == 0) && ask_system();
+    return wish && strcmp(wish, "off") == 0;
+}
+
+static void ask_once(void) {
+    machine_has_tiles = !tiles_unwanted() && ask_system();
 }
 
 bool tiles_ready(void) {

@@ -17,8 +17,11 @@ enum {
     TILE_STEP = 2 * TILE_BLOCK * TILE_BLOCK / 2, /* numbers of A, or of B, for one step */
 };
 
+/* Is PERILUNE_AMX=off in the environment? */
+bool tiles_unwanted(void);
+
 /* Has this processor tiles for bf16, does the system let programs use them, and was this compiled
- * for them? Asked of the system once. Never where PERILUNE_AMX=off is in the environment. */
+ * for them? Asked of the system once. Not where they are unwanted. */
 bool tiles_ready(void);
 
 /* For tests: from now on tiles are ready, and plain C takes the instructions' place (true); or what
