@@ -26,6 +26,7 @@ bool rollout_judged_open(Rollout *r, CliArgs *args,
     if (cli_given(args, OPT_RESAMPLE)) {
         own->spare = rollout_answers_create(own->n_most, plan->seq, r->arena);
     }
+    if (own->compares && r->writer.options->rank > 0) return true; /* the first process asks */
     const JudgedModel of = {plan->vocab, r->writer.prompts->pad, ROWS_AT_ONCE, r->writer.options};
     own->judge = judge_from_args(args, &of, &own->judge_bytes, diag);
     return own->judge != NULL;
@@ -291,9 +292,14 @@ int64_t rollout_judged_bytes(const Rollout *r) {
 
 void rollout_judged_print(const Rollout *r) {
     char bytes[32];
-    if (r->judged->judge_bytes == 0) return;
-    units_format_bytes(bytes, sizeof(bytes), r->judged->judge_bytes);
-    printf("        %s more, for the model that judges them\n", bytes);
+    if (r->judged->judge_bytes > 0) {
+        units_format_bytes(bytes, sizeof(bytes), r->judged->judge_bytes);
+        printf("        %s more, for the model that judges them\n", bytes);
+    }
+    if (rollout_reference_bytes(r) > 0) {
+        units_format_bytes(bytes, sizeof(bytes), rollout_reference_bytes(r));
+        printf("        %s more at most, of the host's, for the reference\n", bytes);
+    }
 }
 
 void rollout_judged_print_end(const Rollout *r) {
