@@ -164,6 +164,11 @@ for rank in 0 1; do
 done
 wait
 result 'of two processes one starts it' "$([ "$(wc -l <"$folder/begun")" -eq 1 ] || cat "$folder/begun" "$folder"/rank.?)"
+cat >"$folder/alike.lua" <<'END'
+return function(line, a, b) return a.text == b.text and a.tokens == b.tokens and error("alike") or 1 end
+END
+works 'nobody is asked about two answers that are the same' 'in the last step' train "${learned[@]}" --answers 4 --steps 1 \
+    --prefer "$folder/alike.lua"
 fails 'two judge' 2 -- '--reward and --prefer: one of them' train "${small[@]}" --prefer "$folder/prefer.lua"
 
 # --- what makes no sense ---
