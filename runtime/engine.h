@@ -122,8 +122,9 @@ bool engine_restore_weights(EngineWeights *weights, Diag *diag);
 /* What is kept becomes what the engine has, and that is kept: takes the memory of both for that
  * while. False: reported. */
 bool engine_swap_weights(EngineWeights *weights, Diag *diag);
-void engine_drop_weights(EngineWeights *weights);           /* frees alone; NULL is fine */
-int64_t engine_weights_bytes(const EngineWeights *weights); /* NULL: 0 */
+void engine_drop_weights(EngineWeights *weights); /* frees alone; NULL is fine */
+/* What engine_keep_weights takes of this process' memory. */
+int64_t engine_weights_bytes(const Engine *engine, bool frozen);
 
 /* An engine of a plan that differs from the engine's in its global batch alone, with its weights,
  * optimizer's state and loss scale; `engine` is destroyed first, so that both are never in memory,

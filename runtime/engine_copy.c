@@ -132,6 +132,10 @@ struct EngineWeights {
     KeptValues kept;
 };
 
+static int64_t kept_bytes(const Engine *engine, const Node *node) {
+    return type_local_bytes(&node->types[0], &node->shardings[0], &engine->plan->mesh);
+}
+
 static void keep(KeptValues *values, Engine *engine, const RankContext *rank, Node *node) {
     if (values->count == values->capacity) {
         values->capacity = values->capacity ? 2 * values->capacity : 64;
@@ -139,8 +143,7 @@ static void keep(KeptValues *values, Engine *engine, const RankContext *rank, No
         if (!values->items) BUG("out of memory");
     }
     KeptValue kept = {.rank = rank, .value = node_value(node, 0)};
-    kept.bytes =
-        (size_t)type_local_bytes(&node->types[0], &node->shardings[0], &engine->plan->mesh);
+    kept.bytes = (size_t)kept_bytes(engine, node);
     kept.data = malloc(kept.bytes ? kept.bytes : 1);
     if (!kept.data) BUG("out of memory for %zu bytes", kept.bytes);
     memcpy(kept.data,
@@ -223,10 +226,15 @@ void engine_drop_weights(EngineWeights *weights) {
     free(weights);
 }
 
-int64_t engine_weights_bytes(const EngineWeights *weights) {
+int64_t engine_weights_bytes(const Engine *engine, bool frozen) {
     int64_t bytes = 0;
-    for (int i = 0; weights && i < weights->kept.count; i++) {
-        bytes += (int64_t)weights->kept.items[i].bytes;
+    for (int r = 0; r < engine->n_ranks; r++) {
+        const RankContext *rank = &engine->ranks[r];
+        const Graph *graph = rank->program->graph;
+        for (int n = 0; n < graph->n_nodes && engine_is_local(rank); n++) {
+            const Node *node = graph->nodes[n];
+            if (frozen ? is_weight(node) : is_trained(node)) bytes += kept_bytes(engine, node);
+        }
     }
     return bytes;
 }

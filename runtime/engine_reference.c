@@ -11,7 +11,7 @@ struct EngineReference {
     Logical *items;         /* [n]: what trains */
     EngineBeside *beside;   /* [n]; NULL: checkpoints have none of it */
     int n;
-    int64_t n_values;
+    int64_t n_values, n_room;
     float *room; /* on the first process all of it, on others that of the largest */
 };
 
@@ -27,7 +27,7 @@ static void set_beside(EngineReference *reference) {
         reference->n_values += n;
         if (n > largest) largest = n;
     }
-    const int64_t n_room = engine->is_first ? reference->n_values : largest;
+    const int64_t n_room = reference->n_room = engine->is_first ? reference->n_values : largest;
     reference->room = calloc(n_room ? (size_t)n_room : 1, sizeof(float));
     if (!reference->room) BUG("out of memory for %lld numbers", (long long)n_room);
     reference->beside = ARENA_ARRAY(reference->arena, EngineBeside, reference->n + 1);
@@ -90,6 +90,6 @@ bool engine_reference_swap(EngineReference *reference, Diag *diag) {
 
 int64_t engine_reference_bytes(const EngineReference *reference) {
     if (!reference) return 0;
-    const int64_t whole = reference->engine->is_first ? reference->n_values : 0;
-    return engine_weights_bytes(reference->weights) + whole * (int64_t)sizeof(float);
+    return engine_weights_bytes(reference->engine, false) +
+           reference->n_room * (int64_t)sizeof(float);
 }

@@ -23,7 +23,7 @@ bool engine_reference_load(EngineReference *reference, const char *path, Diag *d
  * the bit. Likewise. */
 bool engine_reference_swap(EngineReference *reference, Diag *diag);
 
-/* Of this process' memory, once they are kept. */
+/* Of this process' memory, once they are kept; a swap takes as much as the weights once more. */
 int64_t engine_reference_bytes(const EngineReference *reference);
 
 #endif

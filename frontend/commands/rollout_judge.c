@@ -26,6 +26,7 @@ bool rollout_judged_open(Rollout *r, CliArgs *args,
     if (cli_given(args, OPT_RESAMPLE)) {
         own->spare = rollout_answers_create(own->n_most, plan->seq, r->arena);
     }
+    if (own->compares && r->writer.options->rank > 0) return true; /* the first process asks */
     const JudgedModel of = {plan->vocab, r->writer.prompts->pad, ROWS_AT_ONCE, r->writer.options};
     own->judge = judge_from_args(args, &of, &own->judge_bytes, diag);
     return own->judge != NULL;
@@ -69,12 +70,16 @@ static bool judge_own(void *user, const RolloutRequest *request, RolloutOwn own,
     return good;
 }
 
-/* What a judge compares says: n answers to one prompt, as texts, and of each two of them a pair. */
-static void put_pairs(const RolloutRequest *request, const TrainPrompt *prompt, int64_t first,
-                      int n, const GenerateText *texts, JudgedPair *out) {
+/* What a judge compares says: n answers to one prompt, as texts, and of each two of them that
+ * differ a pair; returns the end of these. */
+static JudgedPair *put_pairs(const RolloutRequest *request, const TrainPrompt *prompt,
+                             int64_t first, int n, const GenerateText *texts, JudgedPair *out) {
     JudgedAnswer of[2] = {{.record = prompt->record}, {.record = prompt->record}};
     for (int i = 0; i < n; i++) {
         for (int k = i + 1; k < n; k++) {
+            if (rollout_answers_equal(&request->answers[first + i], &request->answers[first + k])) {
+                continue;
+            }
             for (int side = 0; side < 2; side++) {
                 const int64_t at = first + (side ? k : i);
                 const GenerateText *text = &texts[at];
@@ -86,26 +91,29 @@ static void put_pairs(const RolloutRequest *request, const TrainPrompt *prompt, 
             *out++ = (JudgedPair){of[0], of[1]};
         }
     }
+    return out;
 }
 
-/* An answer's reward is the share of those to its prompt that it is better than; as good as: half.
- */
-static void count_wins(RolloutAnswer *group, int n, const float *verdicts) {
+/* An answer's reward is the share of those to its prompt that it is better than; as good as, or
+ * the same as: half. Returns the end of the verdicts. */
+static const float *count_wins(RolloutAnswer *group, int n, const float *verdicts) {
     for (int i = 0; i < n; i++) group[i].reward = 0;
     for (int i = 0; i < n; i++) {
-        for (int k = i + 1; k < n; k++, verdicts++) {
-            const float won = *verdicts > 0 ? 1 : *verdicts < 0 ? 0 : 0.5f;
+        for (int k = i + 1; k < n; k++) {
+            const bool same = rollout_answers_equal(&group[i], &group[k]);
+            const float won = same ? 0.5f : 0.5f + 0.5f * *verdicts++;
             group[i].reward += won; /* halves: exact in any order */
             group[k].reward += 1 - won;
         }
     }
     for (int i = 0; i < n; i++) group[i].reward /= (float)(n - 1);
+    return verdicts;
 }
 
 /* All groups, by this process. */
 static bool compare_all(Rollout *r, const RolloutRequest *request, Diag *diag) {
-    const int n = r->writer.prompts->n_answers, of_group = n * (n - 1) / 2;
-    const int64_t n_pairs = request->count / n * of_group;
+    const int n = r->writer.prompts->n_answers;
+    const int64_t n_groups = request->count / n, n_pairs = n_groups * n * (n - 1) / 2;
     GenerateText *texts = calloc((size_t)request->count + 1, sizeof(*texts));
     JudgedPair *pairs = calloc((size_t)n_pairs + 1, sizeof(*pairs));
     float *verdicts = calloc((size_t)n_pairs + 1, sizeof(*verdicts));
@@ -114,13 +122,15 @@ static bool compare_all(Rollout *r, const RolloutRequest *request, Diag *diag) {
         texts[i] =
             rollout_text_of(&r->writer.prompts->items[request->prompts[i]], &request->answers[i]);
     }
-    for (int64_t g = 0; g < request->count / n; g++) {
-        put_pairs(request, &r->writer.prompts->items[request->prompts[g * n]], g * n, n, texts,
-                  pairs + g * of_group);
+    JudgedPair *end = pairs;
+    for (int64_t g = 0; g < n_groups; g++) {
+        end = put_pairs(request, &r->writer.prompts->items[request->prompts[g * n]], g * n, n,
+                        texts, end);
     }
-    const bool good = judge_pairs(r->judged->judge, pairs, (int)n_pairs, verdicts, diag);
-    for (int64_t g = 0; g < request->count / n && good; g++) {
-        count_wins(request->answers + g * n, n, verdicts + g * of_group);
+    const bool good = judge_pairs(r->judged->judge, pairs, (int)(end - pairs), verdicts, diag);
+    const float *said = verdicts;
+    for (int64_t g = 0; g < n_groups && good; g++) {
+        said = count_wins(request->answers + g * n, n, said);
     }
     for (int64_t i = 0; i < request->count; i++) generate_text_release(&texts[i]);
     free(texts);
@@ -291,9 +301,14 @@ int64_t rollout_judged_bytes(const Rollout *r) {
 
 void rollout_judged_print(const Rollout *r) {
     char bytes[32];
-    if (r->judged->judge_bytes == 0) return;
-    units_format_bytes(bytes, sizeof(bytes), r->judged->judge_bytes);
-    printf("        %s more, for the model that judges them\n", bytes);
+    if (r->judged->judge_bytes > 0) {
+        units_format_bytes(bytes, sizeof(bytes), r->judged->judge_bytes);
+        printf("        %s more, for the model that judges them\n", bytes);
+    }
+    if (rollout_reference_bytes(r) > 0) {
+        units_format_bytes(bytes, sizeof(bytes), rollout_reference_bytes(r));
+        printf("        %s more at most, of the host's, for the reference\n", bytes);
+    }
 }
 
 void rollout_judged_print_end(const Rollout *r) {

@@ -9,7 +9,7 @@
 #include "frontend/judge/judge.h"
 
 typedef struct RolloutJudged {
-    Judge *judge;
+    Judge *judge;  /* NULL: the first process has it */
     bool compares; /* it says which of two answers is better, of training's alone */
     int64_t judge_bytes;
     int64_t n_most;          /* answers of a rollout, group by group */

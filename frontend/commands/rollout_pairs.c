@@ -20,13 +20,8 @@ typedef struct RolloutPairs {
 
 /* --- which answers are pairs --- */
 
-static bool are_equal(const RolloutAnswer *a, const RolloutAnswer *b) {
-    return a->n_tokens == b->n_tokens &&
-           memcmp(a->tokens, b->tokens, (size_t)a->n_tokens * sizeof(*a->tokens)) == 0;
-}
-
 static bool are_tied(const RolloutAnswer *a, const RolloutAnswer *b) {
-    return a->reward == b->reward || are_equal(a, b);
+    return a->reward == b->reward || rollout_answers_equal(a, b);
 }
 
 /* The first of the best and the first of the worst; of answers that are all worth the same, any

@@ -5,14 +5,17 @@
 #include "runtime/engine_reference.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 /* How a checkpoint names one: by the step whose weights it has. */
 #define RENEWED "renewed at "
 
 typedef struct RolloutReference {
     int64_t every, step;   /* step 0: that of the beginning */
-    EngineReference *kept; /* of another step */
+    EngineReference *kept; /* of another step, or once is_kept the beginning's */
+    bool is_kept;          /* there is one */
     TrainingPlace *place;
 } RolloutReference;
 
@@ -37,19 +40,30 @@ bool rollout_reference_check(const CliArgs *args, const Plan *plan, Diag *diag) 
     return false;
 }
 
-/* The step that a checkpoint's reference is of; 0: the beginning's. */
-static int64_t read_step(const TrainingPlace *place) {
-    long long step;
-    if (sscanf(place->reference, RENEWED "%lld", &step) != 1 || step <= 0 || step > place->step) {
-        return 0;
+/* The step that a checkpoint's reference is of; 0: the beginning's. False: reported. */
+static bool read_step(const RolloutPlace *where, int64_t *out_step, Diag *diag) {
+    const TrainingPlace *place = where->place;
+    long long step = 0;
+    int length = 0;
+    *out_step = 0;
+    if (!where->from || strncmp(place->reference, RENEWED, strlen(RENEWED)) != 0) return true;
+    if (sscanf(place->reference, RENEWED "%lld%n", &step, &length) == 1 &&
+        place->reference[length] == '\0' && step > 0 && step <= place->step) {
+        *out_step = step;
+        return true;
     }
-    return step;
+    diag_error(diag, (SourceLoc){where->from, 0},
+               "says '%s' of its reference, which is no step up to its own, %" PRId64
+               ": is the file damaged?",
+               place->reference, place->step);
+    return false;
 }
 
 bool rollout_reference_open(Rollout *r, const RolloutPlace *where, Diag *diag) {
     const CliArgs *args = r->writer.args;
     const int64_t every = cli_int(args, OPT_RENEW_REFERENCE, 0);
-    const int64_t step = where->from ? read_step(where->place) : 0;
+    int64_t step;
+    if (!read_step(where, &step, diag)) return false;
     if (every == 0 && step > 0) {
         diag_error(diag, (SourceLoc){where->from, 0},
                    "its reference has the weights of step %" PRId64
@@ -62,6 +76,7 @@ bool rollout_reference_open(Rollout *r, const RolloutPlace *where, Diag *diag) {
     const bool saved = cli_given(args, OPT_CHECKPOINT);
     *own = (RolloutReference){.every = every,
                               .step = step,
+                              .is_kept = step > 0,
                               .kept = engine_reference_create(r->writer.engine, saved),
                               .place = where->place};
     return step == 0 || engine_reference_load(own->kept, where->from, diag);
@@ -91,8 +106,11 @@ bool rollout_score(Rollout *r, ScoredBy by, float *out, Diag *diag) {
 static bool score_by_file(Rollout *r, ScoredBy by, float *out, Diag *diag) {
     const bool others = cli_given(r->writer.args, OPT_REFERENCE_LOAD); /* frozen ones, too */
     EngineWeights *own = engine_keep_weights(r->writer.engine, others, diag);
-    bool good = own && engine_args_load_reference(r->writer.args, r->writer.engine, diag) &&
-                rollout_score(r, by, out, diag);
+    bool good = own && engine_args_load_reference(r->writer.args, r->writer.engine, diag);
+    if (good && r->reference && !others) { /* so that the next rollout reads no file */
+        good = r->reference->is_kept = engine_reference_renew(r->reference->kept, diag);
+    }
+    good = good && rollout_score(r, by, out, diag);
     return engine_restore_weights(own, diag) && good;
 }
 
@@ -109,16 +127,32 @@ static bool is_due(const RolloutReference *reference) {
     return done / every > reference->step / every;
 }
 
-bool rollout_score_reference(Rollout *r, ScoredBy by, float *out, Diag *diag) {
+static bool score_by_any(Rollout *r, ScoredBy by, float *out, Diag *diag) {
     RolloutReference *own = r->reference;
     if (own && is_due(own)) {
         if (!engine_reference_renew(own->kept, diag)) return false;
+        own->is_kept = true;
         own->step = own->place->step;
         snprintf(own->place->reference, sizeof(own->place->reference), RENEWED "%" PRId64,
                  own->step);
         return rollout_score(r, by, out, diag); /* they are the same weights */
     }
-    return own && own->step > 0 ? score_by_kept(r, by, out, diag) : score_by_file(r, by, out, diag);
+    return own && own->is_kept ? score_by_kept(r, by, out, diag) : score_by_file(r, by, out, diag);
+}
+
+/* Which is the only word on weights that say nothing finite: the loss would not know why. */
+bool rollout_score_reference(Rollout *r, ScoredBy by, float *out, Diag *diag) {
+    const int64_t seq = r->writer.plan->seq, n = r->n_rows * (by == BY_ROW ? 1 : seq);
+    if (!score_by_any(r, by, out, diag)) return false;
+    for (int64_t i = 0; i < n; i++) {
+        if (isfinite(out[i]) || (by == BY_TOKEN && r->labels[i] < 0)) continue;
+        const int64_t row = by == BY_ROW ? i : i / seq;
+        diag_error(diag, r->writer.prompts->items[r->asked[row]].loc,
+                   "the reference gives an answer the log-probability %g; wrong weights?",
+                   isnan(out[i]) ? (double)NAN : (double)out[i]); /* some have a sign */
+        return false;
+    }
+    return true;
 }
 
 /* --- words --- */
@@ -128,5 +162,8 @@ int64_t rollout_reference_step(const Rollout *r) {
 }
 
 int64_t rollout_reference_bytes(const Rollout *r) {
-    return r->reference ? engine_reference_bytes(r->reference->kept) : 0;
+    const bool others = cli_given(r->writer.args, OPT_REFERENCE_LOAD);
+    if (!train_prompts_compare(r->writer.plan)) return 0;
+    return engine_weights_bytes(r->writer.engine, others) + /* the run's, meanwhile */
+           (r->reference ? engine_reference_bytes(r->reference->kept) : 0);
 }

@@ -23,6 +23,7 @@ bool rollout_score_reference(Rollout *rollout, ScoredBy by, float *out, Diag *di
 
 /* The step whose weights it has; -1: it is not renewed. */
 int64_t rollout_reference_step(const Rollout *rollout);
+/* Of this process' memory, at most, where answers are compared with one; else 0. */
 int64_t rollout_reference_bytes(const Rollout *rollout);
 
 #endif

@@ -16,6 +16,11 @@ void rollout_answers_release(RolloutAnswer *answers, int64_t count) {
     for (int64_t i = 0; i < count; i++) strbuf_destroy(&answers[i].text);
 }
 
+bool rollout_answers_equal(const RolloutAnswer *a, const RolloutAnswer *b) {
+    return a->n_tokens == b->n_tokens &&
+           memcmp(a->tokens, b->tokens, (size_t)a->n_tokens * sizeof(*a->tokens)) == 0;
+}
+
 RolloutOwn rollout_own(Control *control, int rank, int64_t count) {
     RolloutOwn own = {.rank = control ? rank : 0, .world = control ? control_world(control) : 1};
     own.count = (count - own.rank + own.world - 1) / own.world;

@@ -18,6 +18,8 @@ typedef struct RolloutAnswer {
 /* Texts go with rollout_answers_release. */
 RolloutAnswer *rollout_answers_create(int64_t count, int64_t seq, Arena *arena);
 void rollout_answers_release(RolloutAnswer *answers, int64_t count);
+/* Token by token. */
+bool rollout_answers_equal(const RolloutAnswer *a, const RolloutAnswer *b);
 
 /* Which of `count` answers a process writes: every world-th from its rank on. */
 typedef struct RolloutOwn {

@@ -16,6 +16,7 @@
 #include "runtime/engine.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdint.h>
 
 typedef struct Judge Judge;
@@ -40,6 +41,10 @@ typedef struct JudgedPair {
 } JudgedPair;
 /* Likewise: the prompt's fields, "a" and "b" with "text", "tokens" and "ended" in them. */
 void judged_pair_put(StrBuf *out, const JudgedPair *pair);
+/* What a number says of one, however small or large it is: 1, -1 or 0; NAN is none. */
+static inline float judged_pair_verdict(double number) {
+    return isnan(number) ? NAN : (float)((number > 0) - (number < 0));
+}
 
 /* The script at `path` returns a function, which gets the line as a table and returns the reward.
  * The arena outlives the judge and what is reported. NULL: reported. */
@@ -59,9 +64,9 @@ Judge *judge_open_model(const Plan *plan, Engine *engine, uint32_t pad, Diag *di
 bool judge_answers(Judge *judge, const JudgedAnswer *answers, int n, float *out_rewards,
                    Diag *diag);
 
-/* The same of a script or a program that was opened to compare: of each pair a number, above 0
- * where the first answer is the better one, below 0 where the second is. The script's function gets
- * the prompt's line and both answers as tables. */
+/* The same of a script or a program that was opened to compare: of each pair 1 where it says a
+ * number above 0, the first answer is the better one, -1 below 0, the second is, or 0. The script's
+ * function gets the prompt's line and both answers as tables. */
 bool judge_pairs(Judge *judge, const JudgedPair *pairs, int n, float *out_verdicts, Diag *diag);
 
 /* Ends a program that is still running; it has some time to do so by itself. NULL is fine. */

@@ -40,6 +40,7 @@ typedef struct Asking {
     bool asked;       /* else nothing may be there to read */
     int n, n_read;    /* rewards */
     float *rewards;   /* [n] */
+    bool compares;    /* they are verdicts on pairs */
     double deadline_s;
     Diag *diag;
 } Asking;
@@ -158,6 +159,10 @@ void command_judge_close(CommandJudge *judge) {
 
 /* --- what goes wrong; false, all of them --- */
 
+static const char *what_it_gives(const Asking *asking) {
+    return asking->compares ? "verdicts" : "rewards";
+}
+
 /* What to do about it. */
 static const char *advise(const siginfo_t *how) {
     if (how->si_code == CLD_EXITED && (how->si_status == 126 || how->si_status == 127)) {
@@ -182,8 +187,8 @@ static bool report_end(const Asking *asking) {
     } else {
         strbuf_put(&what, "has ended");
     }
-    diag_error(asking->diag, NO_LOC, "the judge %s %s after %d of %d rewards; %s", judge->shown,
-               what.text, asking->n_read, asking->n, advise(&how));
+    diag_error(asking->diag, NO_LOC, "the judge %s %s after %d of %d %s; %s", judge->shown,
+               what.text, asking->n_read, asking->n, what_it_gives(asking), advise(&how));
     strbuf_destroy(&what);
     return false;
 }
@@ -193,16 +198,18 @@ static bool report_late(const Asking *asking) {
     if (judge->to < 0) return report_end(asking);
     bool gave_all = asking->n_read == asking->n;
     diag_error(asking->diag, NO_LOC,
-               "the judge %s has given %d of %d rewards, and %s for %g seconds; %s", judge->shown,
-               asking->n_read, asking->n, gave_all ? "read nothing" : "no other", judge->timeout_s,
+               "the judge %s has given %d of %d %s, and %s for %g seconds; %s", judge->shown,
+               asking->n_read, asking->n, what_it_gives(asking),
+               gave_all ? "read nothing" : "no other", judge->timeout_s,
                gave_all ? "it must read all answers" : "does it flush its output after each line?");
     return false;
 }
 
 static bool report_line(const Asking *asking, const char *line, size_t length, const char *wrong) {
     char *shown = quote(line, length);
-    diag_error(asking->diag, NO_LOC, "the judge %s writes %s after %d of %d rewards: %s",
-               asking->judge->shown, shown, asking->n_read, asking->n, wrong);
+    diag_error(asking->diag, NO_LOC, "the judge %s writes %s after %d of %d %s: %s",
+               asking->judge->shown, shown, asking->n_read, asking->n, what_it_gives(asking),
+               wrong);
     free(shown);
     return false;
 }
@@ -216,9 +223,10 @@ static bool report_errno(const Asking *asking, const char *what) {
 /* --- rewards --- */
 
 /* line [length] is terminated. */
-static bool parse_reward(const char *line, size_t length, float *out_reward) {
+static bool parse_reward(const char *line, size_t length, bool compares, float *out_reward) {
     char *end;
-    *out_reward = (float)strtod(line, &end);
+    const double number = strtod(line, &end);
+    *out_reward = compares ? judged_pair_verdict(number) : (float)number;
     bool any = end > line;
     end += strspn(end, " \t\r");
     return any && end == line + length && isfinite(*out_reward);
@@ -233,13 +241,18 @@ static bool take_lines(Asking *asking) {
         size_t length = newline ? (size_t)(newline - line) : judge->n_line - at;
         if (!asking->asked || asking->n_read == asking->n) {
             return report_line(asking, line, length,
-                               "more lines than answers; it must write one for each");
+                               asking->compares
+                                   ? "more lines than pairs; it must write one for each"
+                                   : "more lines than answers; it must write one for each");
         }
         if (!newline) break;
         *newline = '\0';
-        if (!parse_reward(line, length, &asking->rewards[asking->n_read])) {
+        if (!parse_reward(line, length, asking->compares, &asking->rewards[asking->n_read])) {
             return report_line(asking, line, length,
-                               "each line must be a finite number, the reward of an answer");
+                               asking->compares
+                                   ? "each line must be a number, above 0 where a is the better "
+                                     "answer, below 0 where b is"
+                                   : "each line must be a finite number, the reward of an answer");
         }
         asking->n_read++;
         asking->deadline_s = clock_now() + judge->timeout_s;
@@ -249,8 +262,7 @@ static bool take_lines(Asking *asking) {
     memmove(judge->line, judge->line + at, judge->n_line);
     if (judge->n_line < MAX_LINE) return true;
     return report_line(asking, judge->line, judge->n_line,
-                       "a line of thousands of bytes; each must be a number, the reward of an "
-                       "answer");
+                       "a line of thousands of bytes; each must be a number");
 }
 
 static bool read_some(Asking *asking) {
@@ -328,6 +340,7 @@ bool command_judge_answers(CommandJudge *judge, const JudgedAnswer *answers, int
 bool command_judge_pairs(CommandJudge *judge, const JudgedPair *pairs, int n, float *out_verdicts,
                          Diag *diag) {
     Asking asking = begin_asking(judge, n, out_verdicts, diag);
+    asking.compares = true;
     for (int i = 0; i < n; i++) judged_pair_put(&asking.lines, &pairs[i]);
     return ask(&asking);
 }

@@ -166,18 +166,19 @@ static int push_arguments(lua_State *lua, const LuaJudge *judge) {
 /* Of the value at index 1, at the line where the function begins: it has returned. */
 static _Noreturn void refuse_reward(lua_State *lua) {
     Diag *diag = sandbox_of(lua)->diag;
+    const LuaJudge *judge = sandbox_of(lua)->context;
     lua_rawgetp(lua, LUA_REGISTRYINDEX, &FUNCTION);
     SourceLoc loc = sandbox_function_line(lua);
     if (lua_type(lua, 1) != LUA_TNUMBER) {
-        const LuaJudge *judge = sandbox_of(lua)->context;
         diag_error(diag, loc, "returns %s%s; it must return a number, %s",
                    lua_isnil(lua, 1) ? "" : "a ", luaL_typename(lua, 1),
                    judge->pair ? "above 0 where a is the better answer, below 0 where b is"
                                : "the reward");
     } else {
-        double value = lua_tonumber(lua, 1);
-        diag_error(diag, loc, "returns %g; a reward must be a finite number, of f32",
-                   isnan(value) ? (double)NAN : value); /* some have a sign */
+        double value = lua_tonumber(lua, 1); /* a NaN may have a sign */
+        diag_error(diag, loc, "returns %g; %s", isnan(value) ? (double)NAN : value,
+                   judge->pair ? "it must be above 0, below 0, or 0"
+                               : "a reward must be a finite number, of f32");
     }
     sandbox_fail(lua);
 }
@@ -186,8 +187,8 @@ static int answer_body(lua_State *lua) {
     LuaJudge *judge = sandbox_of(lua)->context;
     lua_rawgetp(lua, LUA_REGISTRYINDEX, &FUNCTION);
     lua_call(lua, push_arguments(lua, judge), 1);
-    bool is_number = lua_type(lua, 1) == LUA_TNUMBER;
-    judge->reward = is_number ? (float)lua_tonumber(lua, 1) : NAN;
+    const double value = lua_type(lua, 1) == LUA_TNUMBER ? lua_tonumber(lua, 1) : (double)NAN;
+    judge->reward = judge->pair ? judged_pair_verdict(value) : (float)value;
     if (!isfinite(judge->reward)) refuse_reward(lua);
     return 0;
 }

@@ -116,6 +116,22 @@ result 'as if it had not stopped' "$(cmp "$folder/whole.ckpt" "$folder/half.ckpt
 works 'a checkpoint has it' 'reference 21 tensors' show "$folder/half.ckpt"
 fails 'going on without' 2 'half.ckpt: its reference has the weights of step 4: give the --renew-reference N' \
     train "${small[@]}" --steps 6 --checkpoint "$folder/half.ckpt" --continue
+# The same bytes but for the step that it is said to be of, and but for one of its weights.
+sed 's/renewed at 4/renewed at 9/' "$folder/half.ckpt" >"$folder/odd.ckpt"
+fails 'of a step to come' 2 "odd.ckpt: says 'renewed at 9' of its reference, which is no step up to its own, 5" \
+    train "${renewed[@]}" --steps 6 --checkpoint "$folder/odd.ckpt" --continue
+cp "$folder/two.safetensors" "$folder/nan.safetensors"
+printf '\000\000\300\177' | dd of="$folder/nan.safetensors" bs=1 conv=notrunc status=none \
+    seek=$(($(stat -c %s "$folder/nan.safetensors") - 4))
+fails 'a reference with a NaN' 1 'the reference gives an answer the log-probability nan; wrong weights?' train "${small[@]}" \
+    --steps 2 --quiet --reference-load "$folder/nan.safetensors"
+held() { # MORE OPTIONS: KiB of the host's memory for the reference, at most
+    "$perilune" train "${small[@]}" --steps 1 "$@" 2>/dev/null | sed -n 's/^ *\([0-9.]*\) KiB more at most, of the host.s, for the reference$/\1/p'
+}
+result 'its memory is told: twice renewed, three times with a checkpoint' "$(
+    paste -d ' ' <(held) <(held --renew-reference 2) <(held --renew-reference 2 --checkpoint "$folder/held.ckpt") |
+        awk '{ if (!($1 > 170 && $2 > 1.99 * $1 && $2 < 2.01 * $1 && $3 > 2.99 * $1 && $3 < 3.01 * $1)) print }
+            END { if (NR != 1) print "nothing" }')"
 run train "${renewed[@]}" --mesh d=2 --zero 3 --precision bf16 --steps 5 --checkpoint "$folder/zero.ckpt" --quiet
 run train "${renewed[@]}" --mesh d=2 --zero 3 --precision bf16 --steps 3 --checkpoint "$folder/zero3.ckpt" --quiet
 run train "${renewed[@]}" --mesh d=2 --zero 3 --precision bf16 --steps 5 --checkpoint "$folder/zero3.ckpt" --continue --quiet
@@ -141,6 +157,18 @@ works 'a program that compares' 'in the last step' train "${learned[@]}" --answe
     --prefer-command "sed -u 's/.*\"a\": {\"text\": \"\([^\"]*\)\", .*\"b\": {\"text\": \"\1\", .*/0/; s/^{.*/1/'"
 result 'of three the first wins' "$(values chosen_score "$folder/program.jsonl" | awk -F: '{ exit !($2 > 0.9) }' ||
     cat "$folder/program.jsonl")"
+for rank in 0 1; do
+    RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$((21000 + $$ % 20000)) \
+        "$perilune" train "${learned[@]}" --mesh d=2 --device cpu --steps 1 --quiet \
+        --prefer-command "echo here >>'$folder/begun'; while read -r line; do echo 1; done" >"$folder/rank.$rank" 2>&1 &
+done
+wait
+result 'of two processes one starts it' "$([ "$(wc -l <"$folder/begun")" -eq 1 ] || cat "$folder/begun" "$folder"/rank.?)"
+cat >"$folder/alike.lua" <<'END'
+return function(line, a, b) return a.text == b.text and a.tokens == b.tokens and error("alike") or 1 end
+END
+works 'nobody is asked about two answers that are the same' 'in the last step' train "${learned[@]}" --answers 4 --steps 1 \
+    --prefer "$folder/alike.lua"
 fails 'two judge' 2 -- '--reward and --prefer: one of them' train "${small[@]}" --prefer "$folder/prefer.lua"
 
 # --- what makes no sense ---

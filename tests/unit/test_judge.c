@@ -532,7 +532,7 @@ static void test_program_errors(void) {
          "of an answer"},
         {"read l; yes 1234567 | tr -d '\\n' | head -c 5000; cat >&2", 1,
          "writes \"123456712345671234567123456712345671234567123456712345671234\"... after 0 of 2 "
-         "rewards: a line of thousands of bytes; each must be a number, the reward of an answer"},
+         "rewards: a line of thousands of bytes; each must be a number"},
         {"read l; printf '0\\n1\\n2'; cat >&2", 1,
          "writes \"2\" after 2 of 2 rewards: more lines than answers; it must write one for each"},
     };
@@ -699,6 +699,17 @@ static void test_pairs_by_script(void) {
     const JudgedAnswer alone = answer_of("aa");
     CHECK(judge && judge_answers(judge, &alone, 1, &reward, diag) && reward == 2, "%g", reward);
     judge_close(judge);
+    /* f32 has neither of these numbers, and only their signs count. */
+    judge = open_script("return function(line, a) return #a.text > 1 and 1e-300 or -1e300 end\n",
+                        arena, diag);
+    CHECK(compare(judge, verdicts, diag) && verdicts[0] == 1 && verdicts[1] == -1, "%g, %g",
+          (double)verdicts[0], (double)verdicts[1]);
+    judge_close(judge);
+    judge = open_script("return function() return 0 / 0 end\n", arena, diag);
+    CHECK(!compare(judge, verdicts, diag) &&
+              strstr(diag_text(diag), ":1: returns nan; it must be above 0, below 0, or 0"),
+          "%s", diag_text(diag));
+    judge_close(judge);
     diag_destroy(diag);
     arena_destroy(arena);
 }
@@ -712,9 +723,15 @@ static void test_pairs_by_program(void) {
     float verdicts[2];
     char line[1024] = "";
     Judge *judge = judge_open_command(
-        "tee pairs | sed -u 's/.*\"a\": {\"text\": \"aa\".*/0.5/; s/^{.*/-3/'", PATIENT_S, diag);
-    CHECK(compare(judge, verdicts, diag) && verdicts[0] == 0.5f && verdicts[1] == -3, "%s",
+        "tee pairs | sed -u 's/.*\"a\": {\"text\": \"aa\".*/1e-300/; s/^{.*/-3/'", PATIENT_S, diag);
+    CHECK(compare(judge, verdicts, diag) && verdicts[0] == 1 && verdicts[1] == -1, "%s",
           diag_text(diag));
+    judge_close(judge);
+    judge = judge_open_command("read line; echo nan", PATIENT_S, diag);
+    CHECK(!compare(judge, verdicts, diag) &&
+              strstr(diag_text(diag), "after 0 of 2 verdicts: each line must be a number, above 0 "
+                                      "where a is the better answer, below 0 where b is"),
+          "%s", diag_text(diag));
     judge_close(judge);
     FILE *file = fopen("pairs", "r");
     CHECK(file && fgets(line, sizeof(line), file) && strstr(line, WANTED), "%s", line);
