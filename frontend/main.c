@@ -539,10 +539,12 @@ static int check_stacks(void) {
         pthread_attr_destroy(&attributes);
     }
     if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur < THREAD_BYTES) {
+        const rlim_t was = limit.rlim_cur;
         limit.rlim_cur = limit.rlim_max < THREAD_BYTES ? limit.rlim_max : THREAD_BYTES;
-        if (limit.rlim_cur < LEAST_BYTES || setrlimit(RLIMIT_STACK, &limit) != 0)
-            return cli_usage_error("stacks have %llu KiB at most, and %d are needed (ulimit -Hs)",
-                                   (unsigned long long)limit.rlim_max / 1024, LEAST_BYTES / 1024);
+        if (setrlimit(RLIMIT_STACK, &limit) != 0) limit.rlim_cur = was;
+        if (limit.rlim_cur < LEAST_BYTES)
+            return cli_usage_error("stacks have %llu KiB, and %d are needed (ulimit -s, -Hs)",
+                                   (unsigned long long)limit.rlim_cur / 1024, LEAST_BYTES / 1024);
     }
     for (size_t i = 0; i < sizeof names / sizeof *names && !named; i++)
         if (getenv(names[i])) named = names[i];

@@ -73,12 +73,13 @@ void engine_init_parameters(Engine *engine);
 #define CHECKPOINT_DATA_KEY      "perilune.data"
 #define CHECKPOINT_REFERENCE_KEY "perilune.reference"
 /* Names of the weights that it compares with, where these follow the training. */
-#define CHECKPOINT_REFERENCE_PREFIX "reference/"
-#define CHECKPOINT_TEACHER_KEY      "perilune.teacher"
-#define CHECKPOINT_RECENT_KEY       "perilune.recent" /* steps, with blanks between them */
-#define CHECKPOINT_SPIKES_KEY       "perilune.spikes" /* how many, and in a row */
-#define CHECKPOINT_NORMS_KEY        "perilune.norms"  /* f32 as hexadecimal digits of their bits */
-#define CHECKPOINT_NOISE_KEY        "perilune.noise"  /* count and sums, of hexadecimal digits */
+#define CHECKPOINT_REFERENCE_PREFIX  "reference/"
+#define CHECKPOINT_REFERENCE_RENEWED "renewed at " /* and a step: what its key then says */
+#define CHECKPOINT_TEACHER_KEY       "perilune.teacher"
+#define CHECKPOINT_RECENT_KEY        "perilune.recent" /* steps, with blanks between them */
+#define CHECKPOINT_SPIKES_KEY        "perilune.spikes" /* how many, and in a row */
+#define CHECKPOINT_NORMS_KEY         "perilune.norms"  /* f32 as hexadecimal digits of their bits */
+#define CHECKPOINT_NOISE_KEY         "perilune.noise"  /* count and sums, of hexadecimal digits */
 /* Of an island: its number, how many there are, the step, samples and number of the last meeting.
  */
 #define CHECKPOINT_ISLAND_KEY "perilune.island"

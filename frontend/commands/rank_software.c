@@ -53,8 +53,8 @@ static void describe(const EngineOptions *options, StrBuf *out) {
         return;
     }
     cpu_report(&cpu);
-    strbuf_printf(out, "matrix products by\t%s, %s in bf16\n",
-                  cpu.tiles ? "tiles (AMX)" : cpu.library, cpu.bf16_native ? "native" : "widened");
+    strbuf_printf(out, "matrix products by\t%s%s, %s in bf16\n", cpu.tiles ? "AMX, " : "",
+                  cpu.library, cpu.bf16_native ? "native" : "widened");
 }
 
 /* The value that a rank's text has of a kind; "none" where it has none. */

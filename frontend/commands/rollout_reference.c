@@ -9,9 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How a checkpoint names one: by the step whose weights it has. */
-#define RENEWED "renewed at "
-
 typedef struct RolloutReference {
     int64_t every, step;   /* step 0: that of the beginning */
     EngineReference *kept; /* of another step, or once is_kept the beginning's */
@@ -46,8 +43,10 @@ static bool read_step(const RolloutPlace *where, int64_t *out_step, Diag *diag) 
     long long step = 0;
     int length = 0;
     *out_step = 0;
-    if (!where->from || strncmp(place->reference, RENEWED, strlen(RENEWED)) != 0) return true;
-    if (sscanf(place->reference, RENEWED "%lld%n", &step, &length) == 1 &&
+    if (!where->from || strncmp(place->reference, CHECKPOINT_REFERENCE_RENEWED,
+                                strlen(CHECKPOINT_REFERENCE_RENEWED)) != 0)
+        return true;
+    if (sscanf(place->reference, CHECKPOINT_REFERENCE_RENEWED "%lld%n", &step, &length) == 1 &&
         place->reference[length] == '\0' && step > 0 && step <= place->step) {
         *out_step = step;
         return true;
@@ -133,8 +132,8 @@ static bool score_by_any(Rollout *r, ScoredBy by, float *out, Diag *diag) {
         if (!engine_reference_renew(own->kept, diag)) return false;
         own->is_kept = true;
         own->step = own->place->step;
-        snprintf(own->place->reference, sizeof(own->place->reference), RENEWED "%" PRId64,
-                 own->step);
+        snprintf(own->place->reference, sizeof(own->place->reference),
+                 CHECKPOINT_REFERENCE_RENEWED "%" PRId64, own->step);
         return rollout_score(r, by, out, diag); /* they are the same weights */
     }
     return own && own->is_kept ? score_by_kept(r, by, out, diag) : score_by_file(r, by, out, diag);

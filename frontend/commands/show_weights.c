@@ -181,9 +181,14 @@ static void put_head(StrBuf *out, const Safetensors *file) {
     strbuf_printf(out, "weights   %" PRId64 " tensors, %s numbers, %s\n", weights.n_tensors,
                   unit_count((double)weights.n_numbers, numbers),
                   unit_bytes((double)weights.bytes, bytes));
+    const char *reference = value_of(file, CHECKPOINT_REFERENCE_KEY);
+    const size_t renewed = strlen(CHECKPOINT_REFERENCE_RENEWED);
     for (Kind kind = STATES; kind <= REFERENCE; kind++) {
         const Sums sums = sum_tensors(file, kind);
         if (sums.n_tensors == 0) continue;
+        if (kind == REFERENCE && /* not yet: they mean nothing */
+            !(reference && strncmp(reference, CHECKPOINT_REFERENCE_RENEWED, renewed) == 0))
+            continue;
         strbuf_printf(out, "%s %" PRId64 " tensors, %s numbers, %s\n",
                       kind == STATES ? "optimizer" : "reference", sums.n_tensors,
                       unit_count((double)sums.n_numbers, numbers),

@@ -122,8 +122,9 @@ function nn.decoder_loss(m, x, labels, logits, options)
   if type(logits) ~= "function" then
     fail("decoder_loss: the fourth argument must be a function of x that gives logits")
   end
-  local kinds, policy, diffusion = {}, "none", "none"
+  local kinds, policy, diffusion, online = {}, "none", "none", false
   for name, value in pairs(m) do -- models may be without these
+    if name == "online" then online = value end
     if name == "policy" then policy = value end
     if name == "diffusion" then diffusion = value end
   end
@@ -133,6 +134,9 @@ function nn.decoder_loss(m, x, labels, logits, options)
   end
   table.sort(kinds)
   if #kinds > 1 then fail("decoder_loss: %s: one of them", table.concat(kinds, " and ")) end
+  if online and (m.preference == "none" or m.preference == "reward") then
+    fail("online: is of pairs (preference=dpo and its like), not of preference=%s", m.preference)
+  end
   if m.classes ~= "none" then
     return nn.classify(m, x, labels, { classes = m.classes, dropout = m.dropout,
       pad = m.documents >= 0 and m.documents or 0, beside = o.beside })

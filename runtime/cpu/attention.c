@@ -1,7 +1,7 @@
 /* The lanes of a vector are query rows. For one key/value head the rows are all (position, group
- * member) pairs in memory order, taken ROWS at a time and transposed once: then keys and values are
- * read as broadcast scalars straight from the caller's memory, the row maxima and sums of the
- * softmax are plain vector operations, and a group's query heads share the keys they use.
+ * member) pairs in memory order, taken ATTENTION_ROWS at a time and transposed once: then keys and
+ * values are read as broadcast scalars straight from the caller's memory, the row maxima and sums
+ * of the softmax are plain vector operations, and a group's query heads share the keys they use.
  *
  * All five products of the two passes are one routine, tile_multiply.
  */
@@ -18,7 +18,7 @@
 /* out[d][i] = factor x[row i][d] of rows of `width`; rows past the end are zero. */
 static void load_transposed(const AttentionShape *s, const RowTile *tile, int rows, int64_t b,
                             int64_t h, const void *x, int64_t width, float factor,
-                            float out[][ROWS]) {
+                            float out[][ATTENTION_ROWS]) {
     float wide[ATTENTION_MAX_READ_HEAD];
     for (int i = 0; i < rows; i++) {
         if (i >= tile->n_rows) {
@@ -47,30 +47,31 @@ static KeyBlock read_keys(const AttentionShape *s, const void *x, int64_t width,
     return (KeyBlock){wide, width};
 }
 
-/* One tile of at most `rows` query rows: 16, 32 or ROWS, a constant at every call. */
+/* One tile of at most `rows` query rows: 16, 32 or ATTENTION_ROWS, a constant at every call. */
 VEC_INLINE void forward_rows(const AttentionShape *s, const RowTile *tile, const int rows,
                              int64_t b, int64_t h, const void *q, const void *k, const void *v,
                              void *o, float *lse, float *largest) {
-    float wide[KEYS * ATTENTION_MAX_READ_HEAD] __attribute__((aligned(64)));
-    float qt[ATTENTION_MAX_READ_HEAD][ROWS] __attribute__((aligned(64)));
-    float ot[ATTENTION_MAX_READ_HEAD][ROWS] __attribute__((aligned(64)));
-    float scores[KEYS][ROWS] __attribute__((aligned(64)));
+    float wide[ATTENTION_KEYS * ATTENTION_MAX_READ_HEAD] __attribute__((aligned(64)));
+    float qt[ATTENTION_MAX_READ_HEAD][ATTENTION_ROWS] __attribute__((aligned(64)));
+    float ot[ATTENTION_MAX_READ_HEAD][ATTENTION_ROWS] __attribute__((aligned(64)));
+    float scores[ATTENTION_KEYS][ATTENTION_ROWS] __attribute__((aligned(64)));
     RunningSoftmax run;
     const int head = (int)s->head, n_values = (int)count_values(s);
     load_transposed(s, tile, rows, b, h, q, head, s->scale, qt);
     memset(ot, 0, (size_t)n_values * sizeof ot[0]);
     open_softmax(rows, &run);
-    for (int64_t first = tile->first_key; first < tile->end_key; first += KEYS) {
-        const int n_keys = tile->end_key - first < KEYS ? (int)(tile->end_key - first) : KEYS;
+    for (int64_t first = tile->first_key; first < tile->end_key; first += ATTENTION_KEYS) {
+        const int n_keys =
+            tile->end_key - first < ATTENTION_KEYS ? (int)(tile->end_key - first) : ATTENTION_KEYS;
         const int64_t row = key_row(s, b, h, first);
         const KeyBlock keys = read_keys(s, k, head, row, n_keys, wide);
-        tile_multiply(false, n_keys, rows, head, keys.rows, keys.stride, 1, qt[0], ROWS, scores[0],
-                      ROWS);
+        tile_multiply(false, n_keys, rows, head, keys.rows, keys.stride, 1, qt[0], ATTENTION_ROWS,
+                      scores[0], ATTENTION_ROWS);
         if (s->softcap != 0) cap_scores(s, rows, n_keys, scores);
         mask_scores(s, tile, first, n_keys, scores);
         softmax_add_block(&run, rows, n_keys, scores);
         if (s->drop.threshold) {
-            float kept[KEYS][ROWS] __attribute__((aligned(64)));
+            float kept[ATTENTION_KEYS][ATTENTION_ROWS] __attribute__((aligned(64)));
             draw_kept(s, tile, rows, first, n_keys, kept);
             multiply_kept(rows, n_keys, kept, scores);
         }
@@ -78,8 +79,8 @@ VEC_INLINE void forward_rows(const AttentionShape *s, const RowTile *tile, const
             for (int d = 0; d < n_values; d++)
                 for (int i = 0; i < rows; i++) ot[d][i] *= run.rescale[i];
         const KeyBlock values = read_keys(s, v, n_values, row, n_keys, wide);
-        tile_multiply(true, n_values, rows, n_keys, values.rows, 1, values.stride, scores[0], ROWS,
-                      ot[0], ROWS);
+        tile_multiply(true, n_values, rows, n_keys, values.rows, 1, values.stride, scores[0],
+                      ATTENTION_ROWS, ot[0], ATTENTION_ROWS);
     }
     store_forward(s, tile, rows, b, h, &run, ot, o, lse, largest);
 }
@@ -110,7 +111,7 @@ static void forward_tile(const AttentionShape *s, int64_t b, int64_t h, int64_t 
 bool attention_forward(const AttentionShape *shape, const void *q, const void *k, const void *v,
                        void *o, float *lse, float *largest) {
     if (is_longer(shape, ATTENTION_MAX_READ_HEAD)) return false;
-    const int64_t n_tiles = (shape->seq * shape->group + ROWS - 1) / ROWS;
+    const int64_t n_tiles = (shape->seq * shape->group + ATTENTION_ROWS - 1) / ATTENTION_ROWS;
     const int64_t n_tasks = shape->batch * shape->kv_heads * n_tiles;
     /* Causal tiles cost more the later they are: largest first, dynamically, evens the threads out.
      */
@@ -126,19 +127,23 @@ bool attention_forward(const AttentionShape *shape, const void *q, const void *k
 
 /* What the backward pass holds of one tile of query rows. */
 typedef struct BackwardTile {
-    float qt[ATTENTION_MAX_HEAD][ROWS] __attribute__((aligned(64))); /* scale q, transposed */
-    float dot[ATTENTION_MAX_HEAD][ROWS]
+    float qt[ATTENTION_MAX_HEAD][ATTENTION_ROWS]
+        __attribute__((aligned(64))); /* scale q, transposed */
+    float dot[ATTENTION_MAX_HEAD][ATTENTION_ROWS]
         __attribute__((aligned(64))); /* gradient of o, transposed */
-    float dqt[ATTENTION_MAX_HEAD][ROWS] __attribute__((aligned(64)));
-    float p[KEYS][ROWS] __attribute__((aligned(64)));  /* softmax of the scores */
-    float ds[KEYS][ROWS] __attribute__((aligned(64))); /* gradient of the scores */
-    float kept[KEYS][ROWS] __attribute__((aligned(64)));
+    float dqt[ATTENTION_MAX_HEAD][ATTENTION_ROWS] __attribute__((aligned(64)));
+    float p[ATTENTION_KEYS][ATTENTION_ROWS]
+        __attribute__((aligned(64))); /* softmax of the scores */
+    float ds[ATTENTION_KEYS][ATTENTION_ROWS]
+        __attribute__((aligned(64))); /* gradient of the scores */
+    float kept[ATTENTION_KEYS][ATTENTION_ROWS] __attribute__((aligned(64)));
     RowStatistics statistics;
-    /* Rows as they are, padded to whole vectors: [ROWS][padded head or values]. */
-    float q[ROWS * ATTENTION_MAX_HEAD] __attribute__((aligned(64)));
-    float d_o[ROWS * ATTENTION_MAX_HEAD] __attribute__((aligned(64)));
-    float block[KEYS * ATTENTION_MAX_HEAD] __attribute__((aligned(64))); /* of dk or dv */
-    float wide[KEYS * ATTENTION_MAX_HEAD] __attribute__((aligned(64)));  /* keys or values */
+    /* Rows as they are, padded to whole vectors: [ATTENTION_ROWS][padded head or values]. */
+    float q[ATTENTION_ROWS * ATTENTION_MAX_HEAD] __attribute__((aligned(64)));
+    float d_o[ATTENTION_ROWS * ATTENTION_MAX_HEAD] __attribute__((aligned(64)));
+    float block[ATTENTION_KEYS * ATTENTION_MAX_HEAD] __attribute__((aligned(64))); /* of dk or dv */
+    float wide[ATTENTION_KEYS * ATTENTION_MAX_HEAD]
+        __attribute__((aligned(64))); /* keys or values */
 } BackwardTile;
 
 static int padded(int64_t width) {
@@ -160,9 +165,10 @@ static void load_rows(const AttentionShape *s, const RowTile *tile, int rows, in
 
 /* sums[first + j] += sum over rows of weights[j][row] x[row] */
 static void add_gradient(const HeadSums *sums, int rows, int64_t first, int n_keys,
-                         float weights[][ROWS], const float *x, float *block) {
+                         float weights[][ATTENTION_ROWS], const float *x, float *block) {
     const int width = padded(sums->width);
-    tile_multiply(false, n_keys, width, rows, weights[0], ROWS, 1, x, width, block, width);
+    tile_multiply(false, n_keys, width, rows, weights[0], ATTENTION_ROWS, 1, x, width, block,
+                  width);
     add_block(sums->width, n_keys, block, width, sums->rows + first * sums->stride, sums->stride);
 }
 
@@ -173,16 +179,16 @@ VEC_INLINE void backward_block(const AttentionShape *s, const RowTile *tile, con
     const int64_t row = key_row(s, x->b, x->h, first);
     const int head = (int)s->head, n_values = (int)count_values(s);
     const KeyBlock values = read_keys(s, x->v, n_values, row, n_keys, t->wide);
-    tile_multiply(false, n_keys, rows, n_values, values.rows, values.stride, 1, t->dot[0], ROWS,
-                  t->ds[0], ROWS);
+    tile_multiply(false, n_keys, rows, n_values, values.rows, values.stride, 1, t->dot[0],
+                  ATTENTION_ROWS, t->ds[0], ATTENTION_ROWS);
     if (s->drop.threshold) {
         draw_kept(s, tile, rows, first, n_keys, t->kept);
         multiply_kept(rows, n_keys, t->kept, t->ds);
     }
     const KeyBlock keys =
         read_keys(s, x->k, head, row, n_keys, t->wide); /* takes the place of the values */
-    tile_multiply(false, n_keys, rows, head, keys.rows, keys.stride, 1, t->qt[0], ROWS, t->p[0],
-                  ROWS);
+    tile_multiply(false, n_keys, rows, head, keys.rows, keys.stride, 1, t->qt[0], ATTENTION_ROWS,
+                  t->p[0], ATTENTION_ROWS);
     if (s->softcap != 0) {
         cap_scores(s, rows, n_keys, t->p);
         scale_capped(s, rows, n_keys, &t->statistics, t->p, t->ds);
@@ -194,8 +200,8 @@ VEC_INLINE void backward_block(const AttentionShape *s, const RowTile *tile, con
             t->ds[j][i] = t->p[j][i] * (t->ds[j][i] - t->statistics.delta[i]);
         }
     if (part->dq)
-        tile_multiply(true, head, rows, n_keys, keys.rows, 1, keys.stride, t->ds[0], ROWS,
-                      t->dqt[0], ROWS);
+        tile_multiply(true, head, rows, n_keys, keys.rows, 1, keys.stride, t->ds[0], ATTENTION_ROWS,
+                      t->dqt[0], ATTENTION_ROWS);
     if (!part->dkv) return;
     if (s->drop.threshold) multiply_kept(rows, n_keys, t->kept, t->p);
     add_gradient(&x->sums.dv, rows, first, n_keys, t->p, t->d_o, t->block);
@@ -254,7 +260,7 @@ VEC_INLINE void backward_rows(const BackwardHead *x, const RowTile *tile, const 
                               const BackwardPart *part, BackwardTile *t) {
     const AttentionShape *s = x->shape;
     const int64_t b = x->b, h = x->h;
-    float scales[ROWS];
+    float scales[ATTENTION_ROWS];
     for (int i = 0; i < rows; i++) scales[i] = s->scale;
     load_transposed(s, tile, rows, b, h, x->q, s->head, s->scale, t->qt);
     load_transposed(s, tile, rows, b, h, x->d_o, count_values(s), 1.0f, t->dot);
@@ -280,21 +286,23 @@ BACKWARD_ROWS(16)
 BACKWARD_ROWS(32)
 BACKWARD_ROWS(64)
 
+/* Not inline: its caller's frame is the stack of attention_tiles_backward, too. */
+static __attribute__((noinline)) void
+backward_by_vectors(const BackwardHead *x, const RowTile *tile, const BackwardPart *part) {
+    BackwardTile t;
+    (tile->n_rows <= 16   ? backward_16
+     : tile->n_rows <= 32 ? backward_32
+                          : backward_64)(x, tile, part, &t);
+}
+
 static void backward_tile(const BackwardHead *x, int64_t index, const BackwardPart *part) {
     const RowTile tile = make_row_tile(x->shape, x->b, x->h, index);
     if (part_first(part, &tile) >= part_end(part, &tile) && !part->dq) return;
-    if (attention_tiles_do(x->shape)) {
-        attention_tiles_backward(x, &tile, part);
-        return;
-    }
-    BackwardTile t;
-    (tile.n_rows <= 16   ? backward_16
-     : tile.n_rows <= 32 ? backward_32
-                         : backward_64)(x, &tile, part, &t);
+    (attention_tiles_do(x->shape) ? attention_tiles_backward : backward_by_vectors)(x, &tile, part);
 }
 
 static int64_t count_tiles(const AttentionShape *s) {
-    return (s->seq * s->group + ROWS - 1) / ROWS;
+    return (s->seq * s->group + ATTENTION_ROWS - 1) / ATTENTION_ROWS;
 }
 
 /* A task for each head: every score is computed once. */
@@ -315,7 +323,7 @@ static void backward_heads(const BackwardHead *of, void *dk, void *dv) {
  * are computed twice, which are two fifths of the products; the sums are the same, in the same
  * order. */
 static void backward_parts(const BackwardHead *of, void *dk, void *dv) {
-    enum { PART = 2 * KEYS };
+    enum { PART = 2 * ATTENTION_KEYS };
     const AttentionShape *s = of->shape;
     const int64_t n_pairs = s->batch * s->kv_heads, keys = count_keys(s);
     const int64_t n_tiles = count_tiles(s), n_parts = (keys + PART - 1) / PART;

@@ -9,9 +9,10 @@
  * 2024, Gemma 2). With `causal`, position s attends to positions 0..s; with a window of n, to those
  * of them that are less than n away; with documents, to those of its own. Blocks of which nothing
  * is seen are skipped. Probabilities may be dropped. f32, or all but lse bf16 or f16 (`dtype`);
- * sums are f32. head and values <= ATTENTION_MAX_HEAD; any seq, 0 included. Results do not depend
- * on the number of threads. Uses as much of each thread's stack as rows of these need: about 500
- * KiB at most.
+ * sums are f32. In bf16 on a processor's tiles (attention_tiles.h) weights and the gradients of
+ * scores are rounded to bf16 for products. head and values <= ATTENTION_MAX_HEAD; any seq, 0
+ * included. Results do not depend on the number of threads. Uses as much of each thread's stack as
+ * rows of these need: about 500 KiB at most.
  */
 #ifndef RUNTIME_CPU_ATTENTION_H
 #define RUNTIME_CPU_ATTENTION_H

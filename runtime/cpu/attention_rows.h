@@ -12,16 +12,16 @@
 #include <math.h>
 #include <string.h>
 
-#define ROWS 64 /* query rows in a tile; of fewer, what works on 16 or 32 will do */
-#define KEYS 64 /* keys in a block: a tile of scores is 16 KiB and stays in L1 */
+#define ATTENTION_ROWS 64 /* query rows in a tile; of fewer, what works on 16 or 32 will do */
+#define ATTENTION_KEYS 64 /* keys in a block: a tile of scores is 16 KiB and stays in L1 */
 
 /* One tile of query rows of one (batch, kv_head). */
 typedef struct RowTile {
     int64_t first;                /* row = position * group + member */
     const int32_t *starts, *ends; /* of its batch row's queries, by position; or NULL */
-    int n_rows;                 /* of ROWS; those behind are zero rows whose results are dropped */
+    int n_rows; /* of ATTENTION_ROWS; those behind are zero rows whose results are dropped */
     int64_t first_key, end_key; /* what its rows see lies within: the first is its first row's */
-    uint64_t random[ROWS];      /* where probabilities are dropped: each row's first block */
+    uint64_t random[ATTENTION_ROWS]; /* where probabilities are dropped: each row's first block */
 } RowTile;
 
 static inline int64_t count_keys(const AttentionShape *s) {
@@ -61,7 +61,7 @@ static inline int64_t end_seen(const AttentionShape *s, const int32_t *ends, int
 static inline void place_random(const AttentionShape *s, int64_t b, int64_t h, RowTile *tile) {
     const AttentionDrop *drop = &s->drop;
     const uint64_t first = drop->first + (uint64_t)b * drop->batch + (uint64_t)h * drop->head;
-    for (int i = 0; i < ROWS; i++) {
+    for (int i = 0; i < ATTENTION_ROWS; i++) {
         const int64_t row = tile->first + (i < tile->n_rows ? i : 0);
         tile->random[i] = first + (uint64_t)position_of(s, row) * drop->position +
                           (uint64_t)(row % s->group) * drop->member;
@@ -70,11 +70,11 @@ static inline void place_random(const AttentionShape *s, int64_t b, int64_t h, R
 
 static inline RowTile make_row_tile(const AttentionShape *shape, int64_t b, int64_t h,
                                     int64_t index) {
-    RowTile tile = {.first = index * ROWS};
+    RowTile tile = {.first = index * ATTENTION_ROWS};
     if (shape->starts) tile.starts = shape->starts + b * shape->seq;
     if (shape->ends) tile.ends = shape->ends + b * shape->seq;
     int64_t left = shape->seq * shape->group - tile.first;
-    tile.n_rows = left < ROWS ? (int)left : ROWS;
+    tile.n_rows = left < ATTENTION_ROWS ? (int)left : ATTENTION_ROWS;
     const int64_t last = tile.first + tile.n_rows - 1;
     tile.first_key = first_seen(shape, tile.starts, tile.first, position_of(shape, tile.first));
     tile.end_key = end_seen(shape, tile.ends, last, position_of(shape, last));
@@ -95,8 +95,8 @@ static inline const float *read_row(const AttentionShape *s, const void *x, int6
 
 /* x[row i][d] = in[d][i] factor[i] */
 static inline void store_transposed(const AttentionShape *s, const RowTile *tile, int64_t b,
-                                    int64_t h, float in[][ROWS], const float factor[ROWS], void *x,
-                                    int64_t width) {
+                                    int64_t h, float in[][ATTENTION_ROWS],
+                                    const float factor[ATTENTION_ROWS], void *x, int64_t width) {
     float wide[ATTENTION_MAX_READ_HEAD];
     for (int i = 0; i < tile->n_rows; i++) {
         const int64_t at = row_place(s, b, h, tile->first + i) * width;
@@ -113,7 +113,7 @@ static inline int64_t key_row(const AttentionShape *s, int64_t b, int64_t h, int
 
 /* Scores become softcap tanh(score / softcap). */
 VEC_INLINE void cap_scores(const AttentionShape *s, const int rows, int n_keys,
-                           float scores[][ROWS]) {
+                           float scores[][ATTENTION_ROWS]) {
     const float cap = s->softcap, inverse = 1.0f / cap;
     for (int j = 0; j < n_keys; j++)
         for (int i = 0; i < rows; i++) scores[j][i] = cap * vmath_tanh(scores[j][i] * inverse);
@@ -121,7 +121,7 @@ VEC_INLINE void cap_scores(const AttentionShape *s, const int rows, int n_keys,
 
 /* Scores of keys that a row does not see become -inf. */
 static inline void mask_scores(const AttentionShape *s, const RowTile *tile, int64_t first_key,
-                               int n_keys, float scores[][ROWS]) {
+                               int n_keys, float scores[][ATTENTION_ROWS]) {
     const int64_t last_row = tile->first + tile->n_rows - 1;
     const int64_t first = position_of(s, tile->first), last = position_of(s, last_row);
     if (first_key >= first_seen(s, tile->starts, last_row, last) &&
@@ -149,18 +149,18 @@ VEC_INLINE float weight_of(float x) {
     const float shifted = x * VMATH_LOG2E + VMATH_ROUND;
     const float p = vmath_exp_rest(x, shifted - VMATH_ROUND);
     const float weight = vec_from_bits(vec_bits(p) + (vec_bits(shifted) << 23));
-    return x < -60.0f ? 0.0f : weight;
+    return x >= -60.0f ? weight : x < -60.0f ? 0.0f : x; /* of a NaN it is any number */
 }
 
 /* The running softmax over blocks of keys: after each block, weights[j][i] = exp(score - max[i]),
  * and `rescale` is what earlier sums must be multiplied by. */
 typedef struct RunningSoftmax {
-    float max[ROWS], sum[ROWS], rescale[ROWS];
+    float max[ATTENTION_ROWS], sum[ATTENTION_ROWS], rescale[ATTENTION_ROWS];
 } RunningSoftmax;
 
 VEC_INLINE void softmax_add_block(RunningSoftmax *run, const int rows, int n_keys,
-                                  float scores[][ROWS]) {
-    float top[ROWS], sum[ROWS] = {0};
+                                  float scores[][ATTENTION_ROWS]) {
+    float top[ATTENTION_ROWS], sum[ATTENTION_ROWS] = {0};
     memcpy(top, run->max, (size_t)rows * sizeof top[0]);
     for (int j = 0; j < n_keys; j++)
         for (int i = 0; i < rows; i++) top[i] = top[i] < scores[j][i] ? scores[j][i] : top[i];
@@ -184,10 +184,10 @@ VEC_INLINE void open_softmax(const int rows, RunningSoftmax *run) {
     }
 }
 
-/* What the forward pass gives of a tile, whose sums ot [values][ROWS] are. */
+/* What the forward pass gives of a tile, whose sums ot [values][ATTENTION_ROWS] are. */
 VEC_INLINE void store_forward(const AttentionShape *s, const RowTile *tile, const int rows,
-                              int64_t b, int64_t h, RunningSoftmax *run, float ot[][ROWS], void *o,
-                              float *lse, float *largest) {
+                              int64_t b, int64_t h, RunningSoftmax *run, float ot[][ATTENTION_ROWS],
+                              void *o, float *lse, float *largest) {
     for (int i = 0; i < tile->n_rows; i++)
         lse[row_place(s, b, h, tile->first + i)] = run->max[i] + vmath_log(run->sum[i]);
     for (int i = 0; largest && i < tile->n_rows; i++)
@@ -199,7 +199,7 @@ VEC_INLINE void store_forward(const AttentionShape *s, const RowTile *tile, cons
 /* kept[j][i]: what the probability of key first_key + j is times, the factor or 0. `rows`, a power
  * of two: some rows are of a block of numbers, or all of several. */
 VEC_INLINE void draw_kept(const AttentionShape *s, const RowTile *tile, const int rows,
-                          int64_t first_key, int n_keys, float kept[][ROWS]) {
+                          int64_t first_key, int n_keys, float kept[][ATTENTION_ROWS]) {
     const int each = rows < PHILOX_BLOCKS ? rows : PHILOX_BLOCKS;
     const int64_t aligned = first_key / ATTENTION_DROP_KEYS * ATTENTION_DROP_KEYS;
     const uint32_t threshold = s->drop.threshold;
@@ -228,14 +228,15 @@ VEC_INLINE void draw_kept(const AttentionShape *s, const RowTile *tile, const in
     }
 }
 
-VEC_INLINE void multiply_kept(const int rows, int n_keys, float kept[][ROWS], float x[][ROWS]) {
+VEC_INLINE void multiply_kept(const int rows, int n_keys, float kept[][ATTENTION_ROWS],
+                              float x[][ATTENTION_ROWS]) {
     for (int j = 0; j < n_keys; j++)
         for (int i = 0; i < rows; i++) x[j][i] *= kept[j][i];
 }
 
 /* What the gradient knows of each row's softmax. */
 typedef struct RowStatistics {
-    float lse[ROWS], delta[ROWS];
+    float lse[ATTENTION_ROWS], delta[ATTENTION_ROWS];
 } RowStatistics;
 
 /* delta[i] = sum over d of do o, the term that the softmax's normalisation adds (Dao 2023, eq. 4).
@@ -282,7 +283,8 @@ typedef struct KeySums {
 /* Where a score is softcap t, t = tanh(x / softcap), x has 1 - t^2 of its gradient. That takes the
  * difference of ds and delta, which is taken later: delta is put back. */
 VEC_INLINE void scale_capped(const AttentionShape *s, const int rows, int n_keys,
-                             const RowStatistics *t, float scores[][ROWS], float ds[][ROWS]) {
+                             const RowStatistics *t, float scores[][ATTENTION_ROWS],
+                             float ds[][ATTENTION_ROWS]) {
     const float inverse = 1.0f / s->softcap;
     for (int j = 0; j < n_keys; j++)
         for (int i = 0; i < rows; i++) {
@@ -297,8 +299,8 @@ typedef struct BackwardPart {
     int64_t first, end; /* keys, of whole blocks */
 } BackwardPart;
 
-/* A tile's keys of a part: from [first, end), by blocks that end at whole KEYS, so that they are
- * the same for all tiles and some can be left to other threads. */
+/* A tile's keys of a part: from [first, end), by blocks that end at whole ATTENTION_KEYS, so that
+ * they are the same for all tiles and some can be left to other threads. */
 static inline int64_t part_first(const BackwardPart *part, const RowTile *tile) {
     return tile->first_key > part->first ? tile->first_key : part->first;
 }
@@ -308,7 +310,7 @@ static inline int64_t part_end(const BackwardPart *part, const RowTile *tile) {
 }
 
 static inline int64_t block_end(int64_t first, int64_t end) {
-    const int64_t whole = (first / KEYS + 1) * KEYS;
+    const int64_t whole = (first / ATTENTION_KEYS + 1) * ATTENTION_KEYS;
     return whole < end ? whole : end;
 }
 

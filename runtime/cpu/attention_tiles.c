@@ -80,34 +80,36 @@ static void pack_keys(const AttentionShape *s, const void *x, int64_t width, int
 
 /* Numbers of keys and rows, rounded: as A with the rows along the product, or as B with the keys.
  */
-static void pack_scores(float x[][ROWS], int rows, int n_keys, bool along_rows, uint16_t *out) {
+static void pack_scores(float x[][ATTENTION_ROWS], int rows, int n_keys, bool along_rows,
+                        uint16_t *out) {
     const TileSource source = {.x = x[0],
                                .dtype = DTYPE_F32,
                                .rounded = true,
-                               .stride = ROWS,
+                               .stride = ATTENTION_ROWS,
                                .along_k = along_rows,
                                .extent = along_rows ? n_keys : rows,
                                .k = along_rows ? rows : n_keys};
     pack_blocks(&source, !along_rows, out);
 }
 
-VEC_INLINE void scale_scores(float scale, const int rows, int n_keys, float scores[][ROWS]) {
+VEC_INLINE void scale_scores(float scale, const int rows, int n_keys,
+                             float scores[][ATTENTION_ROWS]) {
     for (int j = 0; j < n_keys; j++)
         for (int i = 0; i < rows; i++) scores[j][i] *= scale;
 }
 
 typedef struct ForwardWork {
-    uint16_t rows[ROWS * MOST] __attribute__((aligned(64)));
-    uint16_t q[ROWS * MOST] __attribute__((aligned(64)));
-    uint16_t keys[KEYS * MOST] __attribute__((aligned(64))); /* then the values */
-    uint16_t weights[KEYS * ROWS] __attribute__((aligned(64)));
-    float scores[KEYS][ROWS] __attribute__((aligned(64)));
-    float kept[KEYS][ROWS] __attribute__((aligned(64)));
-    float ot[MOST][ROWS] __attribute__((aligned(64)));
+    uint16_t rows[ATTENTION_ROWS * MOST] __attribute__((aligned(64)));
+    uint16_t q[ATTENTION_ROWS * MOST] __attribute__((aligned(64)));
+    uint16_t keys[ATTENTION_KEYS * MOST] __attribute__((aligned(64))); /* then the values */
+    uint16_t weights[ATTENTION_KEYS * ATTENTION_ROWS] __attribute__((aligned(64)));
+    float scores[ATTENTION_KEYS][ATTENTION_ROWS] __attribute__((aligned(64)));
+    float kept[ATTENTION_KEYS][ATTENTION_ROWS] __attribute__((aligned(64)));
+    float ot[MOST][ATTENTION_ROWS] __attribute__((aligned(64)));
     RunningSoftmax run;
 } ForwardWork;
 
-/* `rows`: 32 or ROWS, a constant at every call. */
+/* `rows`: 32 or ATTENTION_ROWS, a constant at every call. */
 VEC_INLINE void forward_rows(const AttentionShape *s, const RowTile *tile, const int rows,
                              int64_t b, int64_t h, const void *q, const void *k, const void *v,
                              void *o, float *lse, float *largest) {
@@ -118,12 +120,13 @@ VEC_INLINE void forward_rows(const AttentionShape *s, const RowTile *tile, const
     pack_rows(w.rows, head, rows, true, w.q);
     memset(w.ot, 0, (size_t)(down * TILE_BLOCK) * sizeof w.ot[0]);
     open_softmax(rows, &w.run);
-    for (int64_t first = tile->first_key; first < tile->end_key; first += KEYS) {
-        const int n_keys = tile->end_key - first < KEYS ? (int)(tile->end_key - first) : KEYS;
+    for (int64_t first = tile->first_key; first < tile->end_key; first += ATTENTION_KEYS) {
+        const int n_keys =
+            tile->end_key - first < ATTENTION_KEYS ? (int)(tile->end_key - first) : ATTENTION_KEYS;
         const int64_t row = key_row(s, b, h, first);
         pack_keys(s, k, head, row, n_keys, true, w.keys);
         multiply_blocks(count_blocks(n_keys), across, count_blocks(head), w.keys, w.q, false,
-                        w.scores[0], ROWS);
+                        w.scores[0], ATTENTION_ROWS);
         scale_scores(s->scale, rows, n_keys, w.scores);
         if (s->softcap != 0) cap_scores(s, rows, n_keys, w.scores);
         mask_scores(s, tile, first, n_keys, w.scores);
@@ -137,7 +140,8 @@ VEC_INLINE void forward_rows(const AttentionShape *s, const RowTile *tile, const
             for (int d = 0; d < n_values; d++)
                 for (int i = 0; i < rows; i++) w.ot[d][i] *= w.run.rescale[i];
         pack_keys(s, v, n_values, row, n_keys, false, w.keys);
-        multiply_blocks(down, across, count_blocks(n_keys), w.keys, w.weights, true, w.ot[0], ROWS);
+        multiply_blocks(down, across, count_blocks(n_keys), w.keys, w.weights, true, w.ot[0],
+                        ATTENTION_ROWS);
     }
     store_forward(s, tile, rows, b, h, &w.run, w.ot, o, lse, largest);
 }
@@ -151,7 +155,7 @@ static void forward_32(const AttentionShape *s, const RowTile *tile, int64_t b, 
 static void forward_64(const AttentionShape *s, const RowTile *tile, int64_t b, int64_t h,
                        const void *q, const void *k, const void *v, void *o, float *lse,
                        float *largest) {
-    forward_rows(s, tile, ROWS, b, h, q, k, v, o, lse, largest);
+    forward_rows(s, tile, ATTENTION_ROWS, b, h, q, k, v, o, lse, largest);
 }
 
 void attention_tiles_forward(const AttentionShape *s, const RowTile *tile, int64_t b, int64_t h,
@@ -163,19 +167,21 @@ void attention_tiles_forward(const AttentionShape *s, const RowTile *tile, int64
 }
 
 typedef struct BackwardWork {
-    uint16_t rows[ROWS * MOST] __attribute__((aligned(64)));
+    uint16_t rows[ATTENTION_ROWS * MOST] __attribute__((aligned(64)));
     /* Of B: along their width, for scores and their gradient; along the rows, for dk and dv. */
-    uint16_t q[ROWS * MOST] __attribute__((aligned(64)));
-    uint16_t q_rows[ROWS * MOST] __attribute__((aligned(64)));
-    uint16_t d_o[ROWS * MOST] __attribute__((aligned(64)));
-    uint16_t d_o_rows[ROWS * MOST] __attribute__((aligned(64)));
-    uint16_t keys[KEYS * MOST] __attribute__((aligned(64))); /* and values */
-    uint16_t weights[KEYS * ROWS] __attribute__((aligned(64)));
-    float p[KEYS][ROWS] __attribute__((aligned(64)));  /* softmax of the scores */
-    float ds[KEYS][ROWS] __attribute__((aligned(64))); /* gradient of the scores */
-    float kept[KEYS][ROWS] __attribute__((aligned(64)));
-    float dqt[MOST][ROWS] __attribute__((aligned(64)));
-    float block[KEYS * MOST] __attribute__((aligned(64))); /* of dk or dv */
+    uint16_t q[ATTENTION_ROWS * MOST] __attribute__((aligned(64)));
+    uint16_t q_rows[ATTENTION_ROWS * MOST] __attribute__((aligned(64)));
+    uint16_t d_o[ATTENTION_ROWS * MOST] __attribute__((aligned(64)));
+    uint16_t d_o_rows[ATTENTION_ROWS * MOST] __attribute__((aligned(64)));
+    uint16_t keys[ATTENTION_KEYS * MOST] __attribute__((aligned(64))); /* and values */
+    uint16_t weights[ATTENTION_KEYS * ATTENTION_ROWS] __attribute__((aligned(64)));
+    float p[ATTENTION_KEYS][ATTENTION_ROWS]
+        __attribute__((aligned(64))); /* softmax of the scores */
+    float ds[ATTENTION_KEYS][ATTENTION_ROWS]
+        __attribute__((aligned(64))); /* gradient of the scores */
+    float kept[ATTENTION_KEYS][ATTENTION_ROWS] __attribute__((aligned(64)));
+    float dqt[MOST][ATTENTION_ROWS] __attribute__((aligned(64)));
+    float block[ATTENTION_KEYS * MOST] __attribute__((aligned(64))); /* of dk or dv */
     RowStatistics statistics;
 } BackwardWork;
 
@@ -224,9 +230,10 @@ VEC_INLINE void backward_block(const BackwardHead *x, const RowTile *tile, const
     const int across = rows / TILE_BLOCK, key_blocks = count_blocks(n_keys);
     pack_keys(s, x->v, n_values, row, n_keys, true, w->keys);
     multiply_blocks(key_blocks, across, count_blocks(n_values), w->keys, w->d_o, false, w->ds[0],
-                    ROWS);
+                    ATTENTION_ROWS);
     pack_keys(s, x->k, head, row, n_keys, true, w->keys);
-    multiply_blocks(key_blocks, across, count_blocks(head), w->keys, w->q, false, w->p[0], ROWS);
+    multiply_blocks(key_blocks, across, count_blocks(head), w->keys, w->q, false, w->p[0],
+                    ATTENTION_ROWS);
     differentiate_scores(s, tile, rows, first, n_keys, w);
     if (part->dkv) {
         pack_scores(w->p, rows, n_keys, true, w->weights);
@@ -238,7 +245,7 @@ VEC_INLINE void backward_block(const BackwardHead *x, const RowTile *tile, const
     pack_scores(w->ds, rows, n_keys, false, w->weights);
     pack_keys(s, x->k, head, row, n_keys, false, w->keys);
     multiply_blocks(count_blocks(head), across, key_blocks, w->keys, w->weights, true, w->dqt[0],
-                    ROWS);
+                    ATTENTION_ROWS);
 }
 
 VEC_INLINE void backward_rows(const BackwardHead *x, const RowTile *tile, const int rows,
@@ -246,7 +253,7 @@ VEC_INLINE void backward_rows(const BackwardHead *x, const RowTile *tile, const 
     BackwardWork w;
     const AttentionShape *s = x->shape;
     const int64_t head = s->head, n_values = count_values(s);
-    float ones[ROWS];
+    float ones[ATTENTION_ROWS];
     for (int i = 0; i < rows; i++) ones[i] = 1;
     copy_rows(s, tile, rows, x->b, x->h, x->q, head, w.rows);
     pack_rows(w.rows, head, rows, true, w.q);
@@ -270,7 +277,7 @@ static void backward_32(const BackwardHead *x, const RowTile *tile, const Backwa
 }
 
 static void backward_64(const BackwardHead *x, const RowTile *tile, const BackwardPart *part) {
-    backward_rows(x, tile, ROWS, part);
+    backward_rows(x, tile, ATTENTION_ROWS, part);
 }
 
 void attention_tiles_backward(const BackwardHead *x, const RowTile *tile,

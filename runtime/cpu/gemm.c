@@ -342,7 +342,7 @@ struct GemmPlans {
 
 static bool refuse_native;
 
-void gemm_refuse_native_bf16(bool refuse) {
+void gemm_refuse_native_low(bool refuse) {
     refuse_native = refuse;
 }
 
@@ -414,9 +414,9 @@ const GemmPlan *gemm_plan_low(GemmPlans *plans, const GemmShape *shape) {
     plan->shape = *shape;
     plan->tiles = tiles_of(shape);
     plan->tiled = !refuse_native && tile_product_does(&plan->tiles);
-    last_status = plan->tiled ? dnnl_unimplemented : prepare_native(plan);
-    plan->native = last_status == dnnl_success;
-    if (!plan->native && last_status != dnnl_unimplemented) {
+    last_status = plan->tiled ? dnnl_success : prepare_native(plan);
+    plan->native = !plan->tiled && last_status == dnnl_success;
+    if (last_status != dnnl_success && last_status != dnnl_unimplemented) {
         free(plan);
         return NULL;
     }

@@ -1,4 +1,5 @@
-/* Matrix products: C = alpha op(A) op(B) + beta C, row-major f32, bf16 or f16, through oneDNN.
+/* Matrix products: C = alpha op(A) op(B) + beta C, row-major f32, bf16 or f16, on a
+ * processor's tiles (tile_product.h) or through oneDNN.
  *
  * op(A) is [m, k] and op(B) [k, n]; with ta (tb) the operand is stored transposed, so A is [k, m]
  * (B is [n, k]). lda, ldb, ldc: elements from one stored row to the next.
@@ -6,7 +7,7 @@
  * read and may hold anything. C may not overlap A or B.
  *
  * gemm.c is the only file that knows oneDNN's API. Products run on the calling thread's OpenMP
- * threads; the order of sums, and so the last bits, may depend on how many there are.
+ * threads; but on tiles the order of sums, and so the last bits, may depend on how many there are.
  * Several threads may call at once. The first call with a shape may allocate inside oneDNN.
  */
 #ifndef RUNTIME_CPU_GEMM_H
@@ -18,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* False when oneDNN refuses (negative sizes, too small leading dimensions, out of memory):
+/* False when refused (negative sizes, too small leading dimensions, out of memory):
  * gemm_status_text says why for the calling thread's last refused call; C may be half written. */
 bool gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
               int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
@@ -33,8 +34,8 @@ bool gemm_f32_batched(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float a
 
 /* Products of bf16 or f16, added up in f32: C = op(A) op(B), or C += op(A) op(B), for `batch`
  * matrices that lie packed, one after the other. C is f32, or of the operands' dtype and rounded
- * once. No size is 0. Where oneDNN has no kernel on this CPU, and for f16 always, the operands are
- * widened block by block (gemm_widened.h). */
+ * once. No size is 0. Where neither tiles nor oneDNN have a kernel on this CPU (f16: oneDNN has
+ * none), the operands are widened block by block (gemm_widened.h). */
 typedef struct GemmShape {
     int64_t batch, m, n, k;
     bool ta, tb;
@@ -52,8 +53,8 @@ const GemmPlan *gemm_plan_low(GemmPlans *plans, const GemmShape *shape);
 /* workspace: gemm_widened_workspace_bytes of the shape. */
 bool gemm_run_low(const GemmPlan *plan, const uint16_t *a, const uint16_t *b, void *c,
                   void *workspace);
-/* For tests: plans made from now on behave as on a CPU without bf16. */
-void gemm_refuse_native_bf16(bool refuse);
+/* For tests: plans made from now on behave as on a CPU with kernels for neither bf16 nor f16. */
+void gemm_refuse_native_low(bool refuse);
 
 const char *gemm_status_text(void);
 

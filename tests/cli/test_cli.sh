@@ -449,6 +449,8 @@ said=$(build_says CUDA_HOME="$folder" NVCC=)
 result 'GPU support that cannot be' "$([[ $said == *"CUDA_HOME=$folder lacks"* ]] || echo "$said")"
 
 # --- devices, profile ---
+PERILUNE_AMX=off "$perilune" devices --json >"$folder/devices.json" 2>/dev/null
+result 'no products on tiles where they are not wanted' "$(grep -q '"tiles": false' "$folder/devices.json" || cat "$folder/devices.json")"
 run devices
 if [ "$status" -eq 0 ]; then
     result 'devices: a GPU' "$([[ $out == *'gpu 0'* && -z $err ]] || echo "$out$err")"
@@ -801,7 +803,7 @@ err=$(ulimit -Ss 768; "$perilune" train models/hybrid.lua --set pattern=M --set 
     --set seq=16 --set state_keys=128 --set state_values=64 --mesh d=2 --data "$text" --steps 2 -q 2>&1 || echo "status $?")
 result 'or would, under a small limit' "$err"
 err=$(ulimit -s 768; "$perilune" check "$plan" 2>&1)
-result 'nor can they' "$([[ $err == *'stacks have 768 KiB at most, and 2048 are needed (ulimit -Hs)' ]] || echo "$err")"
+result 'nor can they' "$([[ $err == *'stacks have 768 KiB, and 2048 are needed (ulimit -s, -Hs)' ]] || echo "$err")"
 works 'a special token' '' tokenizer train "$text" --vocab 300 -o "$folder/t.json" --special-token $'<\e[31m>' -q
 works 'shown without its control characters' 'special   1: <?[31m> ' tokenizer show "$folder/t.json"
 mkfifo "$folder/pipe"

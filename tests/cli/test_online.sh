@@ -97,7 +97,7 @@ run train "${small[@]}" --steps 3 --resample 9 --log "$folder/again.jsonl"
 result 'other prompts in their place' "$(grep -q '"resampled":0\.' "$folder/again.jsonl" &&
     ! grep -v '"dull":0,"ties":0,' "$folder/again.jsonl" || cat "$folder/again.jsonl")"
 echo 'return function() return 1 end' >"$folder/dull.lua"
-run train "${learned[@]}" --reward "$folder/dull.lua" --steps 2 --set preference=ipo --log "$folder/dull.jsonl"
+works 'all are ties' 'in the last step' train "${learned[@]}" --reward "$folder/dull.lua" --steps 2 --set preference=ipo --log "$folder/dull.jsonl"
 result 'where all are ties nothing is learned' "$(! grep -v '"loss":0,"grad_norm":0,.*"ties":1,"answer_tokens"' "$folder/dull.jsonl")"
 
 # --- a reference that is renewed ---
@@ -138,7 +138,8 @@ run train "${renewed[@]}" --mesh d=2 --zero 3 --precision bf16 --steps 5 --check
 result 'divided weights, too' "$(cmp "$folder/zero.ckpt" "$folder/zero3.ckpt" 2>&1)"
 run train "${tiny[@]}" --set policy=grpo --set kl=0.1 "${known[@]}" --micro-batch 4 --global-batch 16 --answers 4 --data "$prompts" \
     --reward "$judge" --steps 4 --lr 1e-2 --renew-reference 3 --log "$folder/grpo.jsonl"
-result 'rewards have one as well' "$(values kl "$folder/grpo.jsonl" | awk -F: '{ if (($2 == 0) != (NR == 1 || NR == 4)) print }')"
+result 'rewards have one as well' "$(values kl "$folder/grpo.jsonl" | awk -F: '{ if (($2 == 0) != (NR == 1 || NR == 4)) print }
+    END { if (NR != 4) print NR, "steps" }')"
 
 # --- who compares ---
 # The same verdicts as the judge's, so the same pairs: only what they are worth is the share of wins.
@@ -164,11 +165,11 @@ for rank in 0 1; do
 done
 wait
 result 'of two processes one starts it' "$([ "$(wc -l <"$folder/begun")" -eq 1 ] || cat "$folder/begun" "$folder"/rank.?)"
-cat >"$folder/alike.lua" <<'END'
-return function(line, a, b) return a.text == b.text and a.tokens == b.tokens and error("alike") or 1 end
-END
-works 'nobody is asked about two answers that are the same' 'in the last step' train "${learned[@]}" --answers 4 --steps 1 \
-    --prefer "$folder/alike.lua"
+echo 'return function() return 1 end' >"$folder/first.lua"
+works 'whoever prefers the first' 'in the last step' train "${learned[@]}" --answers 4 --pairs all --global-batch 48 --length 1 \
+    --steps 1 --prefer "$folder/first.lua" --log "$folder/alike.jsonl"
+result 'is not asked about two answers that are the same' "$(values ties "$folder/alike.jsonl" | awk -F: '{ exit !($2 > 0) }' ||
+    cat "$folder/alike.jsonl")"
 fails 'two judge' 2 -- '--reward and --prefer: one of them' train "${small[@]}" --prefer "$folder/prefer.lua"
 
 # --- what makes no sense ---

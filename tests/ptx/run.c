@@ -457,7 +457,12 @@ typedef struct Room {
     size_t bytes;
 } Room;
 
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__has_feature) /* clang's */
+#if __has_feature(address_sanitizer)
+#define SANITIZES_ADDRESSES
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(SANITIZES_ADDRESSES)
 enum { ROOMS_STAY = false };
 #else
 enum { ROOMS_STAY = true };

@@ -154,9 +154,9 @@ static void check_widened(void) {
     const Layout layout = {2, 1, 2, 4, 1, "1f1b", false, NULL, 0};
     Run one, run;
     bool done = plan(&one, &VARIANTS[0], &layout, DTYPE_BF16, false) && train(&one);
-    gemm_refuse_native_bf16(true);
+    gemm_refuse_native_low(true);
     done &= plan(&run, &VARIANTS[0], &layout, DTYPE_BF16, false) && train(&run);
-    gemm_refuse_native_bf16(false);
+    gemm_refuse_native_low(false);
     check_begin("without bf16 in the matrix library");
     CHECK(done, "%s%s", diag_text(one.diag), diag_text(run.diag));
     if (done) compare_runs(&run, &one);

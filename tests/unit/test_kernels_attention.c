@@ -160,6 +160,22 @@ static void check_wrong_documents(bool causal) {
     }
 }
 
+/* A NaN of all bits, a GPU's, in a key is one in what all rows that see it get. */
+static void check_nan(void) {
+    AttentionShape s = {.batch = 1, .seq = 40, .kv_heads = 1, .group = 1, .head = 8, .scale = 1};
+    Data d = make_data(&s);
+    const uint32_t bits = 0x7fffffff;
+    s.causal = true;
+    memcpy(&d.k[30 * 8], &bits, sizeof bits);
+    attention_forward(&s, d.q, d.k, d.v, d.o, d.lse, NULL);
+    attention_backward(&s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv, NULL);
+    for (int i = 0; i < 40 * 8; i++) {
+        CHECK(isnan(d.o[i]) == (i >= 30 * 8), "row %d: %g", i / 8, (double)d.o[i]);
+        CHECK(i < 30 * 8 || isnan(d.dq[i]), "gradient of row %d: %g", i / 8, (double)d.dq[i]);
+    }
+    free_data(&d);
+}
+
 /* What is no number shows where another document's blocks were looked at: the first of three, or,
  * not causal, the last. */
 static void check_far_documents(bool causal) {
@@ -328,6 +344,8 @@ int main(void) {
     check_begin("other documents' blocks are left out");
     check_far_documents(true);
     check_far_documents(false);
+    check_begin("what is no number stays none");
+    check_nan();
     check_begin("dropout keeps so many probabilities, and the mean of results over steps");
     check_drop(0.1);
     check_drop(0.5);

@@ -526,9 +526,9 @@ static void check_all_products(void) {
     GemmPlans *plans = gemm_plans_create(), *widened = gemm_plans_create();
     low = DTYPE_BF16;
     check_products(plans, "products of bf16, by oneDNN where it has a kernel");
-    gemm_refuse_native_bf16(true);
+    gemm_refuse_native_low(true);
     check_products(widened, "products of bf16, widened block by block");
-    gemm_refuse_native_bf16(false);
+    gemm_refuse_native_low(false);
     low = DTYPE_F16;
     check_products(plans, "products of f16, widened block by block");
     gemm_plans_destroy(plans), gemm_plans_destroy(widened);

@@ -88,6 +88,19 @@ static double worst_error(const TileProduct *p) {
     return worst;
 }
 
+/* Long k, so in passes, of C cut down and across. */
+static void check_passes(void) {
+    static const int64_t sizes[][3] = {{40, 1100, 800}, {1030, 40, 800}, {40, 530, 300}};
+    for (int s = 0; s < 3; s++) {
+        TileProduct p = make_product(1, sizes[s][0], sizes[s][1], sizes[s][2], s,
+                                     s < 2 ? DTYPE_BF16 : DTYPE_F32, DTYPE_F32);
+        if (s == 1) p.beta = 1;
+        const double worst = worst_error(&p);
+        CHECK(worst <= 1, "%dx%dx%d %s: %g", (int)p.m, (int)p.n, (int)p.k, dtype_name(p.dtype),
+              worst);
+    }
+}
+
 static void check_products(const char *name) {
     static const int64_t sizes[][3] = {{1, 1, 1},     {32, 32, 32},  {33, 31, 17}, {7, 70, 65},
                                        {64, 16, 300}, {48, 530, 20}, {520, 40, 33}};
@@ -108,6 +121,7 @@ static void check_products(const char *name) {
                 CHECK(worst <= 1, "%dx%dx%d %s to %s ta%d tb%d: %g", (int)p.m, (int)p.n, (int)p.k,
                       dtype_name(p.dtype), dtype_name(p.out_dtype), p.ta, p.tb, worst);
             }
+    check_passes();
     check_end();
 }
 
@@ -141,8 +155,8 @@ static void check_not_finite(void) {
 }
 
 /* The same bits however many threads there are, and so however C is cut. */
-static void check_threads(void) {
-    TileProduct p = make_product(1, 300, 260, 200, 0, DTYPE_F32, DTYPE_F32);
+static void check_threads(int64_t k, DType dtype) {
+    TileProduct p = make_product(1, 300, 260, k, 0, dtype, DTYPE_F32);
     Numbers a = new_numbers(p.stride_a, p.dtype), b = new_numbers(p.stride_b, p.dtype);
     float *one = kc_zeros(p.stride_c), *many = kc_zeros(p.stride_c);
     const int was = omp_get_max_threads();
@@ -447,14 +461,16 @@ int main(void) {
     tiles_imitate(true);
     check_products("products on tiles, imitated");
     check_not_finite();
-    check_threads();
+    check_threads(200, DTYPE_F32);
+    check_threads(1000, DTYPE_BF16);
     check_attentions("attention on tiles, imitated");
     tiles_imitate(false);
     if (has_tiles) {
         check_imitation();
         check_products("products on tiles, by the processor");
         check_not_finite();
-        check_threads();
+        check_threads(200, DTYPE_F32);
+        check_threads(1000, DTYPE_BF16);
         check_attentions("attention on tiles, by the processor");
     }
     return check_report();
