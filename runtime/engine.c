@@ -66,14 +66,11 @@ bool engine_check_host_memory(const Engine *engine, int first, int n, int n_on_h
     return false;
 }
 
-/* The control plane takes messages of this size at most. */
-bool engine_share(Engine *engine, int root, void *all, size_t n_bytes) {
-    unsigned char *bytes = all;
-    for (size_t at = 0; at < n_bytes; at += CONTROL_MAX_BYTES) {
-        size_t part = n_bytes - at < CONTROL_MAX_BYTES ? n_bytes - at : CONTROL_MAX_BYTES;
-        if (!control_broadcast(engine->control, root, bytes + at, part)) return false;
+const RankContext *engine_own_rank(const Engine *engine) {
+    for (int r = 0; r < engine->n_ranks; r++) {
+        if (engine_is_local(&engine->ranks[r])) return &engine->ranks[r];
     }
-    return true;
+    BUG("no rank is here");
 }
 
 const void *engine_view(Engine *engine, const RankContext *rank, Value value) {
@@ -98,7 +95,7 @@ const void *engine_view_bytes(Engine *engine, const RankContext *rank, Value val
     }
     if (own) memcpy(engine->shared, own, bytes);
     /* Lost ranks: not numbers, so that nobody goes on with them; see engine_job_failed. */
-    if (!engine_share(engine, rank->rank, engine->shared, bytes))
+    if (!control_share(engine->control, rank->rank, engine->shared, bytes))
         memset(engine->shared, 0xff, bytes);
     return engine->shared;
 }

@@ -109,9 +109,10 @@ bool engine_load(Engine *engine, const char *path, Diag *diag);
  * is as it is made. */
 bool engine_load_teacher(Engine *engine, const char *path, Diag *diag);
 
-/* The weights of `to`, an engine of another plan of the model on this process alone, become those
- * of `from`, all or, but for `frozen`, those that train; what `to` has not is passed over. All
- * processes call it. Takes the memory of a whole parameter in f32. False: reported. */
+/* The weights of `to`, an engine of another plan of the model on this process alone or on the same
+ * processes, become those of `from`, all or, but for `frozen`, those that train; what `to` has not
+ * is passed over. All processes call it. Takes the memory of a whole parameter in f32. False:
+ * reported. */
 bool engine_copy_weights(Engine *from, Engine *to, bool frozen, Diag *diag);
 
 /* The weights that train, with `frozen` the others, too, and the loss scale, of this process'

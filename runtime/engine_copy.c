@@ -7,6 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of a rank's part. */
+static int64_t local_bytes(const Engine *engine, const Node *node) {
+    return type_local_bytes(&node->types[0], &node->shardings[0], &engine->plan->mesh);
+}
+
 /* Every local part of the leaf of this name. */
 static bool set_named(Engine *to, const char *name, const float *whole, Arena *arena) {
     const WholeTensor tensor = {whole, DTYPE_F32};
@@ -29,27 +34,44 @@ static bool set_named(Engine *to, const char *name, const float *whole, Arena *a
 
 /* --- on the device --- */
 
-static bool is_whole(const RankContext *rank, const Node *node) {
-    const Type local = type_local(&node->types[0], &node->shardings[0], &rank->plan->mesh);
-    return type_elements(&local) == type_elements(&node->types[0]);
+/* Is it divided over t alone, if at all? Ranks that follow each other are t's in every mesh. */
+static bool is_of_t(const Node *node, const Mesh *mesh) {
+    for (int i = 0; i < node->types[0].rank; i++) {
+        const int by = node->shardings[0].mesh[i];
+        if (by != MESH_T &&
+            type_share(&node->types[0], i, by, mesh) != type_share(&node->types[0], i, -1, mesh)) {
+            return false;
+        }
+    }
+    return true;
 }
 
-/* What a step leaves as every rank's own, whole: no state's share, nothing on the host, and no half
- * of anything. The same for all processes. */
+/* Does a rank of each have the same part of what both have? */
+static bool lie_alike(const Node *a, const Mesh *mesh_a, const Node *b, const Mesh *mesh_b) {
+    const Type of_a = type_local(&a->types[0], &a->shardings[0], mesh_a);
+    const Type of_b = type_local(&b->types[0], &b->shardings[0], mesh_b);
+    return is_of_t(a, mesh_a) && is_of_t(b, mesh_b) && of_a.rank == of_b.rank &&
+           memcmp(of_a.dims, of_b.dims, (size_t)of_a.rank * sizeof(of_a.dims[0])) == 0 &&
+           memcmp(a->types[0].dims, b->types[0].dims, (size_t)of_a.rank * sizeof(of_a.dims[0])) ==
+               0;
+}
+
+/* What a step leaves as every rank's own: no state's share, nothing on the host, and no half of
+ * anything; and a rank here has one there. The same for all processes. */
 static bool may_copy_within(const Engine *from, const Engine *to) {
     return from->backend == to->backend && !from->plan->zero && !from->plan->offload &&
-           mesh_size(&from->plan->mesh, MESH_P) == 1;
+           mesh_size(&from->plan->mesh, MESH_P) == 1 && (to->n_ranks == 1 || to->control);
 }
 
 /* The parameter, or the copy in 16 bits, that has what `leaf` is to have, with its dtype. */
 static const Node *find_source(const RankContext *rank, const char *name, const Node *leaf,
-                               Arena *arena) {
+                               const Mesh *leaf_mesh, Arena *arena) {
     const Graph *graph = rank->program->graph;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         if ((node->op != OP_PARAM && !node_is_copy(node)) ||
-            node->types[0].dtype != leaf->types[0].dtype || !is_whole(rank, node) ||
-            type_elements(&node->types[0]) != type_elements(&leaf->types[0])) {
+            node->types[0].dtype != leaf->types[0].dtype ||
+            !lie_alike(node, &rank->plan->mesh, leaf, leaf_mesh)) {
             continue;
         }
         const bool split = node->op == OP_PARAM && master_upper(graph, node);
@@ -61,31 +83,27 @@ static const Node *find_source(const RankContext *rank, const char *name, const 
 /* False: not all that is called so can be had like this, and nothing was done. */
 static bool copy_within(Engine *from, Engine *to, const char *name, Arena *arena) {
     enum { MOST = 8 };
-    const RankContext *own = NULL, *other = &to->ranks[0];
+    const RankContext *own = engine_own_rank(from), *other = engine_own_rank(to);
     const Graph *graph = other->program->graph;
     Node *leaves[MOST];
     const Node *sources[MOST];
     int count = 0;
     if (!may_copy_within(from, to)) return false;
-    for (int r = 0; r < from->n_ranks && !own; r++) {
-        if (engine_is_local(&from->ranks[r])) own = &from->ranks[r];
-    }
     for (int n = 0; n < graph->n_nodes; n++) {
         Node *leaf = graph->nodes[n];
         if ((leaf->op != OP_PARAM && !node_is_copy(leaf)) ||
             strcmp(engine_leaf_name(other, leaf, arena), name) != 0) {
             continue;
         }
-        const Node *source = find_source(own, name, leaf, arena);
+        const Node *source = find_source(own, name, leaf, &to->plan->mesh, arena);
         if (!source || count == MOST) return false;
         leaves[count] = leaf;
         sources[count++] = source;
     }
     for (int i = 0; i < count; i++) {
-        const Type *type = &leaves[i]->types[0];
         to->backend->copy(to, executor_address(other, node_value(leaves[i], 0), 0),
                           executor_address(own, node_value((Node *)sources[i], 0), 0),
-                          (size_t)dtype_size(type->dtype, type_elements(type)));
+                          (size_t)local_bytes(to, leaves[i]));
     }
     return count > 0;
 }
@@ -132,10 +150,6 @@ struct EngineWeights {
     KeptValues kept;
 };
 
-static int64_t kept_bytes(const Engine *engine, const Node *node) {
-    return type_local_bytes(&node->types[0], &node->shardings[0], &engine->plan->mesh);
-}
-
 static void keep(KeptValues *values, Engine *engine, const RankContext *rank, Node *node) {
     if (values->count == values->capacity) {
         values->capacity = values->capacity ? 2 * values->capacity : 64;
@@ -143,7 +157,7 @@ static void keep(KeptValues *values, Engine *engine, const RankContext *rank, No
         if (!values->items) BUG("out of memory");
     }
     KeptValue kept = {.rank = rank, .value = node_value(node, 0)};
-    kept.bytes = (size_t)kept_bytes(engine, node);
+    kept.bytes = (size_t)local_bytes(engine, node);
     kept.data = malloc(kept.bytes ? kept.bytes : 1);
     if (!kept.data) BUG("out of memory for %zu bytes", kept.bytes);
     memcpy(kept.data,
@@ -233,7 +247,7 @@ int64_t engine_weights_bytes(const Engine *engine, bool frozen) {
         const Graph *graph = rank->program->graph;
         for (int n = 0; n < graph->n_nodes && engine_is_local(rank); n++) {
             const Node *node = graph->nodes[n];
-            if (frozen ? is_weight(node) : is_trained(node)) bytes += kept_bytes(engine, node);
+            if (frozen ? is_weight(node) : is_trained(node)) bytes += local_bytes(engine, node);
         }
     }
     return bytes;

@@ -137,9 +137,8 @@ bool engine_check_host_memory(const Engine *engine, int first, int n, int n_on_h
 static inline bool engine_is_local(const RankContext *rank) {
     return rank->memory != NULL;
 }
-/* bytes[n_bytes] of process `root` become all processes', in parts that the control plane takes.
- * False: the job has failed. */
-bool engine_share(Engine *engine, int root, void *bytes, size_t n_bytes);
+/* The first rank that is here. */
+const RankContext *engine_own_rank(const Engine *engine);
 /* What a rank holds of a value (micro-batch 0), on the host. With several processes all of them
  * must call it, in the same order: the rank's own tells the others. */
 const void *engine_view(Engine *engine, const RankContext *rank, Value value);

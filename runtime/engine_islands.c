@@ -209,7 +209,7 @@ static bool scatter(EngineIslands *islands, const LeafList *list, int first, int
                             islands->room);
         }
         if (from) outer_mix(mix, from, leaf->n, islands->room);
-        if (engine->control && !engine_share(engine, 0, islands->room, bytes)) break;
+        if (engine->control && !control_share(engine->control, 0, islands->room, bytes)) break;
         for (int h = 0; h < leaf->n_holders; h++) {
             engine_set_leaf(engine, leaf->holders[h].rank, leaf->holders[h].node,
                             &(WholeTensor){islands->room, DTYPE_F32}, arena);
@@ -375,7 +375,7 @@ typedef struct Outcome {
 static bool share_outcome(EngineIslands *islands, Outcome *outcome, Diag *diag) {
     struct Control *control = islands->engine->control;
     if (!control) return true;
-    return (control_await(control) && engine_share(islands->engine, 0, outcome, sizeof *outcome)) ||
+    return (control_await(control) && control_share(control, 0, outcome, sizeof *outcome)) ||
            !engine_job_failed(islands->engine, diag);
 }
 

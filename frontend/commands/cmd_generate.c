@@ -8,8 +8,10 @@
 #include "frontend/commands/judge_args.h"
 #include "frontend/units.h"
 #include "ir/base/json.h"
+#include "runtime/launch/control.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -68,10 +70,9 @@ static bool check_chat(const Generation *gen) {
         return false;
     }
     bool many = is_conversation(gen) || gen->prompts.path;
-    if (!many || !engine->options.control) return true;
-    diag_error(gen->diag, NO_LOC, "%s is for one process; give each %s as --prompt",
-               gen->prompts.path ? "--prompts:" : "--chat: a conversation",
-               gen->prompts.path ? "of them" : "question");
+    if (!many || !engine->options.control || engine->plan->context) return true;
+    diag_error(gen->diag, NO_LOC, "%s is for one process without caches: %s",
+               gen->prompts.path ? "--prompts" : "--chat: a conversation", engine->obstacle.what);
     return false;
 }
 
@@ -116,7 +117,7 @@ static bool open_judge(Generation *gen) {
     const uint32_t pad = gen->begin.end == NO_TOKEN ? 0 : gen->begin.end;
     const JudgedModel of = {engine->plan->vocab, pad, 2, &engine->options};
     int64_t bytes;
-    if (!judge_is_given(gen->args)) return true;
+    if (!judge_is_given(gen->args) || engine->options.rank > 0) return true;
     gen->prompts.judge = judge_from_args(gen->args, &of, &bytes, gen->diag);
     return gen->prompts.judge != NULL;
 }
@@ -156,10 +157,11 @@ static bool prepare(Generation *gen) {
     return open_judge(gen);
 }
 
-/* What can be shown of a text so far. */
+/* What can be shown of a text so far; the first process does. */
 static bool show(Generation *gen, GenerateText *text, bool all) {
     const char *bytes;
     size_t length = generate_text_show(text, all, &bytes);
+    if (gen->writer.engine.options.rank > 0) return true;
     if (fwrite(bytes, 1, length, stdout) == length && fflush(stdout) == 0) return true;
     diag_error(gen->diag, NO_LOC, "standard output cannot be written");
     return false;
@@ -299,25 +301,57 @@ static bool ask_again(Generation *gen, const char *question) {
     Diag *outer = gen->diag;
     gen->diag = diag_create();
     bool good = ask(gen, question, gen->writer.texts);
-    if (!good) diag_print(gen->diag, stderr);
+    if (!good && gen->writer.engine.options.rank == 0) diag_print(gen->diag, stderr);
     diag_destroy(gen->diag);
     gen->diag = outer;
     return good;
 }
 
-/* Each line of standard input that says something is answered. */
-static bool converse(Generation *gen) {
-    char *line = NULL;
-    size_t room = 0;
-    bool asks = says(gen) && isatty(STDIN_FILENO), good = true;
+/* What is asked next, which the first process reads: its length, -1 at the end. */
+static int64_t read_question(bool asks, char **line, size_t *room) {
     for (;;) {
         if (asks) fputs("> ", stderr);
-        ssize_t length = getline(&line, &room, stdin);
-        if (length < 0) break;
-        while (length > 0 && (line[length - 1] == '\n' || line[length - 1] == '\r')) {
-            line[--length] = '\0';
+        ssize_t length = getline(line, room, stdin);
+        if (length < 0) return -1;
+        while (length > 0 && ((*line)[length - 1] == '\n' || (*line)[length - 1] == '\r')) {
+            (*line)[--length] = '\0';
         }
-        if (length == 0) continue;
+        if (length > 0) return length;
+    }
+}
+
+/* The same on every process. False: the job has failed; reported. */
+static bool share_question(Generation *gen, bool asks, char **line, size_t *room,
+                           int64_t *out_length) {
+    const EngineOptions *options = &gen->writer.engine.options;
+    const char *why = "no question came from the first process";
+    if (options->rank == 0) *out_length = read_question(asks, line, room);
+    if (!options->control) return true;
+    bool met = control_await(options->control) && /* who asks may take any time */
+               control_broadcast(options->control, 0, out_length, sizeof(*out_length));
+    if (met && *out_length < 0) return true;
+    if (met && options->rank > 0) {
+        *line = realloc(*line, (size_t)*out_length + 1);
+        if (!*line) BUG("out of memory");
+        (*line)[*out_length] = '\0';
+    }
+    if (met && control_share(options->control, 0, *line, (size_t)*out_length)) return true;
+    control_failed(options->control, &why);
+    diag_error(gen->diag, NO_LOC, "%s", why);
+    return false;
+}
+
+/* Each line of standard input that says something is answered. */
+static bool converse(Generation *gen) {
+    const bool reads = says(gen) && isatty(STDIN_FILENO);
+    const bool asks = engine_args_agree(&gen->writer.engine.options, reads);
+    char *line = NULL;
+    size_t room = 0;
+    int64_t length;
+    bool good = true;
+    for (;;) {
+        good = share_question(gen, asks, &line, &room, &length);
+        if (!good || length < 0) break;
         if (asks && !ask_again(gen, line)) continue;
         good = (asks || ask(gen, line, gen->writer.texts)) &&
                (!gen->writer.engine.diffuses || begin_diffusion(gen)) && write_texts(gen, true);

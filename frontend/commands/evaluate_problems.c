@@ -1,7 +1,9 @@
 #include "frontend/commands/evaluate_problems.h"
+#include "frontend/commands/generate_tasks.h"
 
 #include "frontend/commands/choices_args.h"
 #include "frontend/commands/evaluate_problems_tell.h"
+#include "frontend/commands/generate_tasks.h"
 #include "frontend/progress_line.h"
 #include "ir/base/json.h"
 
@@ -88,6 +90,14 @@ static bool read_files(Solving *s) {
     return true;
 }
 
+static bool is_first(const Solving *s) {
+    return s->writer.engine.options.rank == 0;
+}
+
+static bool says(const Solving *s) {
+    return is_first(s) && !cli_given(s->args, OPT_QUIET);
+}
+
 /* Texts side by side: as many as the largest file has use for. */
 static int count_slots(const Solving *s) {
     int most = 1;
@@ -100,8 +110,9 @@ static int count_slots(const Solving *s) {
 
 static bool check_engine(const Solving *s) {
     const GenerateEngine *engine = &s->writer.engine;
-    if (engine->options.control) {
-        diag_error(s->diag, NO_LOC, "evaluate: --problems are for one process");
+    if (engine->options.control && !engine->plan->context) {
+        diag_error(s->diag, NO_LOC, "evaluate: --problems are for one process without caches: %s",
+                   engine->obstacle.what);
         return false;
     }
     if (engine->source && (cli_given(s->args, OPT_CHAT) || cli_given(s->args, OPT_BOS))) {
@@ -201,11 +212,11 @@ static bool prepare(Solving *s) {
     s->failure = generate_engine_open(args, writer->n_texts, &writer->engine, s->diag);
     if (s->failure != EXIT_DONE) return false;
     s->failure = EXIT_USAGE;
-    if (!check_engine(s) || !encode(s) || !cli_try_outputs(args, s->diag) ||
+    if (!check_engine(s) || !encode(s) || (is_first(s) && !cli_try_outputs(args, s->diag)) ||
         !generate_engine_start(&writer->engine, args, s->diag)) {
         return false;
     }
-    if (!cli_given(args, OPT_QUIET)) generate_engine_note_windows(&writer->engine);
+    if (says(s)) generate_engine_note_windows(&writer->engine);
     generate_writer_start(writer, args, &s->begin);
     writer->sampler.options.temperature = cli_real(args, OPT_TEMPERATURE, 0);
     return true;
@@ -218,7 +229,7 @@ typedef struct Answering {
     const Solving *solving;
     ProblemFile *file;
     ProgressLine *shown; /* NULL: nobody asks */
-    int64_t n, n_ended;
+    int64_t n;
     char **lines; /* [n]: of predictions; NULL: not asked for */
 } Answering;
 
@@ -295,23 +306,26 @@ static bool end_text(void *user, int64_t task, const GenerateText *text, bool en
     file->n_unended += !ended;
     file->n_tokens += n_tokens;
     if (a->lines) a->lines[task] = make_line(a, task, written, n_tokens, ended, extracted, right);
-    a->n_ended++;
-    if (a->shown) progress_line_show(a->shown, (int)a->n_ended, (int)a->n, file->path);
     return true;
+}
+
+static void tell_answer(void *user, int64_t n_written, int64_t n) {
+    const Answering *a = user;
+    if (a->shown) progress_line_show(a->shown, (int)n_written, (int)n, a->file->path);
 }
 
 static bool solve_file(Solving *s, ProblemFile *file) {
     ProgressLine line = progress_line_start("answers");
     Answering a = {.solving = s,
                    .file = file,
-                   .shown = cli_given(s->args, OPT_QUIET) ? NULL : &line,
+                   .shown = says(s) ? &line : NULL,
                    .n = (int64_t)file->prompts.n_lines * file->prompts.n_samples};
     if (s->way.predicts) {
         a.lines = calloc((size_t)a.n, sizeof(char *));
         if (!a.lines) BUG("out of memory");
     }
-    const WriterTasks tasks = {a.n, &a, begin_text, most_tokens, end_text};
-    bool good = generate_writer_tasks(&s->writer, &tasks, s->diag);
+    const WriterTasks tasks = {a.n, &a, begin_text, most_tokens, end_text, tell_answer};
+    bool good = generate_tasks_together(&s->writer, &tasks, s->diag);
     file->seconds = progress_line_end(&line);
     for (int64_t i = 0; a.lines && i < a.n; i++) {
         if (good) strbuf_put(&file->predictions, a.lines[i]);
@@ -361,7 +375,7 @@ int evaluate_problems(CliArgs *args) {
     int status = EXIT_DONE;
     if (!prepare(&s)) {
         status = s.failure;
-    } else if (!solve(&s) || !tell(&s)) {
+    } else if (!solve(&s) || (is_first(&s) && !tell(&s))) {
         status = EXIT_FAILED;
     }
     if (status != EXIT_DONE) engine_args_explain(&s.writer.engine.options, s.diag);

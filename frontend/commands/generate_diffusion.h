@@ -8,7 +8,7 @@
 #ifndef FRONTEND_COMMANDS_GENERATE_DIFFUSION_H
 #define FRONTEND_COMMANDS_GENERATE_DIFFUSION_H
 
-#include "frontend/commands/generate_writer.h"
+#include "frontend/commands/generate_tasks.h"
 
 typedef struct GenerateDiffusion {
     GenerateWriter *writer;
@@ -31,7 +31,7 @@ bool generate_diffusion_write(GenerateDiffusion *diffusion, Diag *diag);
 /* All blocks are written, or all texts have ended. */
 bool generate_diffusion_is_done(const GenerateDiffusion *diffusion);
 
-/* generate_writer_tasks, of such a writer: as many texts as it has at a time. */
+/* generate_tasks, of such a writer: as many texts as it has at a time. */
 bool generate_diffusion_tasks(GenerateWriter *writer, const CliArgs *args, const WriterTasks *tasks,
                               Diag *diag);
 

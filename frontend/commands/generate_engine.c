@@ -141,17 +141,32 @@ typedef struct Opening {
     GenerateEngine *out;
     Diag *diag;
     DecodeObstacle obstacle;
+    bool beside;   /* training */
+    int t, copies; /* of the plan for decoding */
 } Opening;
 
-static bool asks_for_layout(const CliArgs *args) {
-    static const CliOption LAYOUT[] = {OPT_MESH,           OPT_TENSOR,        OPT_CONTEXT,
-                                       OPT_EXPERT,         OPT_DATA_PARALLEL, OPT_PIPELINE,
-                                       OPT_CHUNKS,         OPT_SPLIT,         OPT_EXPERT_PARTS,
-                                       OPT_VOCAB_MULTIPLE, OPT_LOSS_PARTS,    OPT_LANES};
-    for (size_t i = 0; i < sizeof(LAYOUT) / sizeof(LAYOUT[0]); i++) {
-        if (cli_given(args, LAYOUT[i])) return true;
+/* Sets t and copies, or the obstacle. False: reported. */
+static bool find_layout(Opening *o) {
+    static const CliOption OTHERS[] = {OPT_CHUNKS,         OPT_SPLIT,      OPT_EXPERT_PARTS,
+                                       OPT_VOCAB_MULTIPLE, OPT_LOSS_PARTS, OPT_LANES};
+    bool seen[N_MESH_AXES] = {false};
+    Mesh mesh = {0};
+    if (!plan_mesh_from_args(o->args, &mesh, seen, o->diag)) return false;
+    o->t = mesh.size[MESH_T];
+    o->copies = mesh.size[MESH_D];
+    const bool tasks = cli_given(o->args, OPT_PROMPTS) || cli_given(o->args, OPT_PROBLEMS);
+    if (mesh_rank_count(&mesh) != o->t * o->copies) {
+        o->obstacle.what = "a layout is asked for, and caches are divided over t and d alone";
+    } else if (o->copies > 1 && !tasks) {
+        o->obstacle.what = "over d there are texts of --prompts and --problems alone";
     }
-    return false;
+    for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
+        if (!cli_given(o->args, OTHERS[i])) continue;
+        o->obstacle.what =
+            arena_printf(o->args->arena, "--%s is asked for, and caches have no such",
+                         CLI_OPTIONS[OTHERS[i]].name);
+    }
+    return true;
 }
 
 /* --context N of a model: --set seq=N, where it has no table of positions. */
@@ -183,6 +198,8 @@ static Plan *make_decode_plan(Opening *o, const PlanRequest *from, DType precisi
                              .frozen_bits = frozen_bits,
                              .sequences = o->out->n_texts,
                              .chunk = context < CHUNK ? (int)context : CHUNK,
+                             .t = o->t,
+                             .copies = o->copies,
                              .cuda = device == DEVICE_CUDA};
     return decode_plan(o->args->arena, &request, &o->obstacle, o->diag);
 }
@@ -208,7 +225,7 @@ static Plan *plan_of_model(Opening *o) {
     PlanRequest request = {0};
     DeviceKind device;
     if (!device_from_args(o->args, &device, o->diag)) return NULL;
-    if (asks_for_layout(o->args)) o->obstacle.what = "a layout is asked for; caches have one rank";
+    if (!find_layout(o)) return NULL;
     if (!plan_precision_from_args(o->args, &request.options, o->diag)) return NULL;
     if (!plan_load_model(o->args, o->args->arena, 1, &request, o->diag)) return NULL;
     if (writes_by_diffusion(o, request.forward)) return NULL;
@@ -230,7 +247,7 @@ static Plan *plan_of_plan(Opening *o, const Plan *plan) {
     if (mesh_rank_count(&plan->mesh) > plan->mesh.size[MESH_D] * plan->mesh.size[MESH_R] ||
         plan->n_chunks > 1) {
         o->obstacle.what = "the plan divides the model: give MODEL.lua, or a plan of one rank";
-    } else if (o->out->options.control) {
+    } else if (o->out->options.control && !o->beside) {
         o->obstacle.what = "several processes were started, and caches are one's";
     } else if (cli_int(o->args, OPT_POSITIONS, 1) > plan->seq) {
         diag_error(o->diag, NO_LOC,
@@ -322,6 +339,12 @@ static int find_plan(Opening *o) {
         engine_options_from_args(o->args, decode ? decode : training, &out->options, o->diag);
     if (failure != EXIT_DONE) return failure;
     if (!train_alike_check(o->args, NULL, &out->options, o->diag)) return EXIT_USAGE;
+    if (decode && decode->mesh.size[MESH_D] > 1 && !out->options.control) {
+        diag_error(o->diag, NO_LOC,
+                   "--mesh d=%d: texts are divided among processes, and this is one",
+                   decode->mesh.size[MESH_D]);
+        return EXIT_USAGE;
+    }
     if (!decode && !model && cached && !out->diffuses) decode = plan_of_plan(o, training);
     if (diag_error_count(o->diag) > 0) return EXIT_USAGE;
     const char *lacking =
@@ -343,12 +366,18 @@ int generate_engine_open(CliArgs *args, int n_texts, GenerateEngine *out, Diag *
 }
 
 bool generate_engine_open_beside(CliArgs *args, const Plan *plan, const EngineOptions *options,
-                                 int n_texts, GenerateEngine *out, Diag *diag) {
+                                 int together, int n_texts, GenerateEngine *out, Diag *diag) {
     *out = (GenerateEngine){.n_texts = n_texts, .options = *options};
-    out->options.control = NULL;
-    out->options.rank = 0;
-    out->options.several_hosts = false;
-    Opening o = {.args = args, .out = out, .diag = diag};
+    Opening o = {.args = args, .out = out, .diag = diag, .beside = true, .t = together};
+    o.copies = options->control ? control_world(options->control) / together : 1;
+    if (together == 1) {
+        o.copies = 1;
+        out->options.control = NULL;
+        out->options.rank = 0;
+        out->options.several_hosts = false;
+    } else if (!options->control) {
+        out->options.virtual_ranks = options->device == DEVICE_CUDA;
+    }
     if (is_model(args->operand)) {
         PlanRequest request = {0};
         if (!plan_load_model(args, args->arena, 1, &request, diag)) return false;

@@ -47,10 +47,11 @@ typedef struct GenerateEngine {
 /* Plans, from the command line; returns EXIT_DONE or the exit code, reported. Released either way.
  */
 int generate_engine_open(CliArgs *args, int n_texts, GenerateEngine *out, Diag *diag);
-/* The same beside training, by caches of one rank in this process alone: of the model that `plan`,
- * of the command line's operand, is of, with its precision. Runs as `options` says. */
+/* The same beside training: of the model that `plan`, of the command line's operand, is of, with
+ * its precision. Runs as `options` says: in this process alone or, where they are several, in
+ * groups of `together`, each process with a part of weights and caches. */
 bool generate_engine_open_beside(CliArgs *args, const Plan *plan, const EngineOptions *options,
-                                 int n_texts, GenerateEngine *out, Diag *diag);
+                                 int together, int n_texts, GenerateEngine *out, Diag *diag);
 /* On stderr, why there are no caches, where there are none. */
 void generate_engine_note_windows(const GenerateEngine *engine);
 /* Whether a position's logits depend on later positions: false, reported as `what`'s. */

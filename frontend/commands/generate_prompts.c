@@ -134,9 +134,10 @@ typedef struct Writing {
     int64_t length;
     ProgressLine *shown; /* NULL: nobody asks */
     Diag *diag;
-    int64_t n_ended, n_put;
+    int64_t n_put;
     char **done;  /* [count_texts]: lines that wait for those before them */
     bool streams; /* to standard output, as they come */
+    bool puts;    /* the others' texts are as this process' are */
     StrBuf out;
 } Writing;
 
@@ -210,13 +211,16 @@ static bool end_text(void *user, int64_t task, const GenerateText *text, bool en
     Writing *w = user;
     const int64_t n = count_texts(w->prompts);
     float reward = 0;
+    if (!w->puts) return true;
     if (w->prompts->judge && !judge(w, task, text, ended, &reward)) return false;
     w->prompts->reward += (double)reward / (double)n;
     w->done[task] = format_line(w, task, text, ended, reward);
-    w->n_ended++;
-    if (!put_lines(w)) return false;
-    if (w->shown) progress_line_show(w->shown, (int)w->n_ended, (int)n, w->prompts->path);
-    return true;
+    return put_lines(w);
+}
+
+static void tell_text(void *user, int64_t n_written, int64_t n) {
+    Writing *w = user;
+    if (w->shown) progress_line_show(w->shown, (int)n_written, (int)n, w->prompts->path);
 }
 
 bool generate_prompts_write(GeneratePrompts *prompts, GenerateWriter *writer, const CliArgs *args,
@@ -230,13 +234,15 @@ bool generate_prompts_write(GeneratePrompts *prompts, GenerateWriter *writer, co
                  .diag = diag,
                  .done = calloc((size_t)count_texts(prompts), sizeof(char *)),
                  .streams = strcmp(path, "-") == 0,
+                 .puts = writer->engine.options.rank == 0,
                  .out = strbuf_create()};
     if (!w.done) BUG("out of memory");
-    const WriterTasks tasks = {count_texts(prompts), &w, begin_text, most_tokens, end_text};
+    const WriterTasks tasks = {count_texts(prompts), &w,       begin_text,
+                               most_tokens,          end_text, tell_text};
     bool good = writer->engine.diffuses ? generate_diffusion_tasks(writer, args, &tasks, diag)
-                                        : generate_writer_tasks(writer, &tasks, diag);
+                                        : generate_tasks_together(writer, &tasks, diag);
     if (says) progress_line_end(&line);
-    if (good && !w.streams) good = cli_write(path, &w.out, diag);
+    if (good && w.puts && !w.streams) good = cli_write(path, &w.out, diag);
     for (int64_t i = 0; i < count_texts(prompts); i++) free(w.done[i]);
     free(w.done);
     strbuf_destroy(&w.out);

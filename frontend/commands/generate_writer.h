@@ -24,18 +24,6 @@ void generate_writer_release(GenerateWriter *writer);
  */
 bool generate_writer_add(GenerateWriter *writer, Diag *diag);
 bool generate_writer_is_live(const GenerateWriter *writer);
-/* More texts than there are side by side: where one ends the next begins, and each is what it would
- * be alone. */
-typedef struct WriterTasks {
-    int64_t count;
-    void *user;
-    /* What a task's text begins as, a fork; *state: of its random numbers. */
-    GenerateText (*begin)(void *user, int64_t task, uint64_t *state);
-    int64_t (*most)(void *user, int64_t task); /* tokens that it gets at most */
-    /* ended: by itself. False: reported, and no more is written. */
-    bool (*end)(void *user, int64_t task, const GenerateText *text, bool ended);
-} WriterTasks;
-bool generate_writer_tasks(GenerateWriter *writer, const WriterTasks *tasks, Diag *diag);
 /* A text's state of random numbers is that of --seed + `sample`, from 0 on. */
 uint64_t generate_writer_seed(const CliArgs *args, int64_t sample);
 

@@ -21,10 +21,24 @@ bool rollout_answers_equal(const RolloutAnswer *a, const RolloutAnswer *b) {
            memcmp(a->tokens, b->tokens, (size_t)a->n_tokens * sizeof(*a->tokens)) == 0;
 }
 
-RolloutOwn rollout_own(Control *control, int rank, int64_t count) {
-    RolloutOwn own = {.rank = control ? rank : 0, .world = control ? control_world(control) : 1};
-    own.count = (count - own.rank + own.world - 1) / own.world;
-    return own;
+static RolloutOwn every(int64_t first, int64_t step, int64_t count) {
+    return (RolloutOwn){(count - first + step - 1) / step, first, step};
+}
+
+RolloutOwn rollout_written(const RolloutCrew *crew, int64_t count) {
+    if (!crew->control) return every(0, 1, count);
+    return every(crew->rank / crew->together, control_world(crew->control) / crew->together, count);
+}
+
+/* Of what a group writes its members have one after the other. */
+static RolloutOwn own_of(const RolloutCrew *crew, int rank, int64_t count) {
+    const int world = crew->control ? control_world(crew->control) : 1;
+    const int n_groups = world / crew->together;
+    return every(rank / crew->together + rank % crew->together * n_groups, world, count);
+}
+
+RolloutOwn rollout_own(const RolloutCrew *crew, int64_t count) {
+    return crew->control ? own_of(crew, crew->rank, count) : every(0, 1, count);
 }
 
 /* What travels of an answer: its tokens follow. */
@@ -33,12 +47,11 @@ typedef struct AnswerHead {
     float reward;
 } AnswerHead;
 
-/* All that this rank's answers are, one after the other. */
-static size_t pack(const RolloutAnswer *answers, int64_t count, int64_t rank, int64_t world,
-                   unsigned char *out) {
+/* All that these answers are, one after the other. */
+static size_t pack(const RolloutAnswer *answers, RolloutOwn own, unsigned char *out) {
     size_t at = 0;
-    for (int64_t i = rank; i < count; i += world) {
-        const RolloutAnswer *answer = &answers[i];
+    for (int64_t i = 0; i < own.count; i++) {
+        const RolloutAnswer *answer = &answers[rollout_own_at(own, i)];
         const AnswerHead head = {answer->n_tokens, answer->ended, answer->reward};
         const size_t bytes = (size_t)answer->n_tokens * sizeof(uint32_t);
         memcpy(out + at, &head, sizeof(head));
@@ -49,10 +62,11 @@ static size_t pack(const RolloutAnswer *answers, int64_t count, int64_t rank, in
 }
 
 /* False: that is no such thing. */
-static bool unpack(RolloutAnswer *answers, int64_t count, int64_t seq, int64_t rank, int64_t world,
-                   const unsigned char *from, size_t n_bytes) {
+static bool unpack(RolloutAnswer *answers, RolloutOwn own, int64_t seq, const unsigned char *from,
+                   size_t n_bytes) {
     size_t at = 0;
-    for (int64_t i = rank; i < count; i += world) {
+    for (int64_t i = 0; i < own.count; i++) {
+        RolloutAnswer *answer = &answers[rollout_own_at(own, i)];
         AnswerHead head;
         if (n_bytes - at < sizeof(head)) return false;
         memcpy(&head, from + at, sizeof(head));
@@ -60,16 +74,16 @@ static bool unpack(RolloutAnswer *answers, int64_t count, int64_t seq, int64_t r
         if (head.n_tokens < 0 || head.n_tokens > seq) return false;
         const size_t bytes = (size_t)head.n_tokens * sizeof(uint32_t);
         if (n_bytes - at < bytes) return false;
-        memcpy(answers[i].tokens, from + at, bytes);
+        memcpy(answer->tokens, from + at, bytes);
         at += bytes;
-        answers[i].n_tokens = head.n_tokens;
-        answers[i].ended = head.ended != 0;
-        answers[i].reward = head.reward;
+        answer->n_tokens = head.n_tokens;
+        answer->ended = head.ended != 0;
+        answer->reward = head.reward;
     }
     return at == n_bytes;
 }
 
-/* bytes[n_bytes] of this rank and of all others, lengths[world] of them, -> out[world][most]: in
+/* bytes[n_bytes] of this rank and of all others, lengths[world] of them, -> one after the other: in
  * pieces of what an operation takes. */
 static bool gather(Control *control, const unsigned char *bytes, size_t n_bytes,
                    const uint64_t *lengths, size_t most, unsigned char *out) {
@@ -82,50 +96,68 @@ static bool gather(Control *control, const unsigned char *bytes, size_t n_bytes,
     for (size_t at = 0; good && at < most; at += piece) {
         size_t own = at >= n_bytes ? 0 : n_bytes - at < piece ? n_bytes - at : piece;
         good = control_all_gather(control, own ? bytes + at : bytes, own, piece, slots, NULL);
-        for (size_t r = 0; good && r < world; r++) {
+        for (size_t r = 0, first = 0; good && r < world; first += lengths[r++]) {
             if (at >= lengths[r]) continue;
             size_t n = lengths[r] - at < piece ? (size_t)lengths[r] - at : piece;
-            memcpy(out + r * most + at, slots + r * piece, n);
+            memcpy(out + first + at, slots + r * piece, n);
         }
     }
     free(slots);
     return good;
 }
 
-/* How many bytes each rank has, and the most of them. */
-static bool gather_lengths(Control *control, size_t own, uint64_t *lengths, size_t *out_most) {
+/* How many bytes each rank has, the most of them, and all together. */
+static bool gather_lengths(Control *control, size_t own, uint64_t *lengths, size_t *out_most,
+                           size_t *out_all) {
     const uint64_t length = own;
-    *out_most = 1;
+    *out_most = *out_all = 0;
     if (!control_await(control) || /* one may write for longer than others */
         !control_all_gather(control, &length, sizeof(length), sizeof(length), lengths, NULL)) {
         return false;
     }
     for (int r = 0; r < control_world(control); r++) {
         if (lengths[r] > *out_most) *out_most = (size_t)lengths[r];
+        *out_all += (size_t)lengths[r];
     }
     return true;
 }
 
-bool rollout_share(Control *control, int rank, RolloutAnswer *answers, int64_t count, int64_t seq,
+static bool gather_all(Control *control, const void *bytes, size_t n_bytes, uint64_t *lengths,
+                       unsigned char **out, size_t *out_n) {
+    size_t most;
+    *out = NULL;
+    if (!gather_lengths(control, n_bytes, lengths, &most, out_n)) return false;
+    *out = malloc(*out_n + 1);
+    if (!*out) BUG("out of memory for %zu bytes", *out_n);
+    return gather(control, bytes ? bytes : "", n_bytes, lengths, most, *out);
+}
+
+bool rollout_gather(Control *control, const void *bytes, size_t n_bytes, unsigned char **out,
+                    size_t *out_n) {
+    uint64_t *lengths = calloc((size_t)control_world(control), sizeof(*lengths));
+    if (!lengths) BUG("out of memory");
+    const bool good = gather_all(control, bytes, n_bytes, lengths, out, out_n);
+    if (!good) free(*out);
+    free(lengths);
+    return good;
+}
+
+bool rollout_share(const RolloutCrew *crew, RolloutAnswer *answers, int64_t count, int64_t seq,
                    Diag *diag) {
+    Control *control = crew->control;
     if (!control) return true;
     const char *why = "a rank's answers are not what they should be";
     const int64_t world = control_world(control);
-    const size_t most_own = (size_t)((count + world - 1) / world) *
-                            (sizeof(AnswerHead) + (size_t)seq * sizeof(uint32_t));
-    unsigned char *own = malloc(most_own + 1), *all = NULL;
+    const RolloutOwn mine = rollout_own(crew, count);
+    const size_t most = (size_t)mine.count * (sizeof(AnswerHead) + (size_t)seq * sizeof(uint32_t));
+    unsigned char *own = malloc(most + 1), *all;
     uint64_t *lengths = calloc((size_t)world, sizeof(*lengths));
-    size_t most;
-    if (!own || !lengths) BUG("out of memory for %zu bytes", most_own);
-    const size_t n_own = pack(answers, count, rank, world, own);
-    bool good = gather_lengths(control, n_own, lengths, &most) && most <= most_own + 1;
-    if (good) {
-        all = malloc((size_t)world * most);
-        if (!all) BUG("out of memory for %zu bytes", (size_t)world * most);
-        good = gather(control, own, n_own, lengths, most, all);
-    }
-    for (int64_t r = 0; r < world && good; r++) {
-        good = unpack(answers, count, seq, r, world, all + (size_t)r * most, (size_t)lengths[r]);
+    size_t n_all;
+    if (!own || !lengths) BUG("out of memory for %zu bytes", most);
+    bool good = gather_all(control, own, pack(answers, mine, own), lengths, &all, &n_all);
+    const unsigned char *at = all;
+    for (int r = 0; r < world && good; at += lengths[r++]) {
+        good = unpack(answers, own_of(crew, r, count), seq, at, (size_t)lengths[r]);
     }
     free(own);
     free(all);

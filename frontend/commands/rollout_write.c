@@ -1,16 +1,30 @@
 #include "frontend/commands/rollout_write.h"
 
+#include "frontend/commands/generate_tasks.h"
 #include "frontend/progress_line.h"
 #include "ir/base/clock.h"
 
 enum { DEFAULT_SIDE_BY_SIDE = 8 }; /* rows that a product takes with the same bits as alone */
 
+/* Who writes with whom. False: reported. */
+static bool find_crew(RolloutWriter *writer, const CliArgs *args, Diag *diag) {
+    Control *control = writer->options->control;
+    const int world = control ? control_world(control) : 1;
+    const int together = (int)cli_int(args, OPT_WRITE_OVER, 1);
+    writer->crew = (RolloutCrew){control, writer->options->rank, together};
+    if (!control || world % together == 0) return true;
+    diag_error(diag, NO_LOC, "train: --write-over %d: %d processes are no groups of %d", together,
+               world, together);
+    return false;
+}
+
 bool rollout_writer_open(RolloutWriter *writer, CliArgs *args, int64_t n_answers, Diag *diag) {
     GenerateWriter *texts = &writer->texts;
     const int64_t slots = cli_int(args, OPT_SIDE_BY_SIDE, DEFAULT_SIDE_BY_SIDE);
     texts->n_texts = (int)(slots < n_answers ? slots : n_answers);
-    if (!generate_engine_open_beside(args, writer->plan, writer->options, texts->n_texts,
-                                     &texts->engine, diag) ||
+    if (!find_crew(writer, args, diag) ||
+        !generate_engine_open_beside(args, writer->plan, writer->options, writer->crew.together,
+                                     texts->n_texts, &texts->engine, diag) ||
         !generate_engine_create(&texts->engine, args->arena, diag)) {
         return false;
     }
@@ -39,7 +53,6 @@ typedef struct Writing {
     const RolloutRequest *request;
     RolloutOwn own;
     ProgressLine line;
-    int n_done;
     bool quiet;
 } Writing;
 
@@ -69,17 +82,19 @@ static bool end_text(void *user, int64_t task, const GenerateText *text, bool en
                      text->text.length - text->n_prompt);
     writer->n_written++;
     writer->n_tokens += answer->n_tokens;
-    if (!w->quiet) {
-        progress_line_show(&w->line, ++w->n_done, (int)w->own.count, w->request->doing);
-    }
     return true;
 }
 
+static void tell_text(void *user, int64_t n_written, int64_t n) {
+    Writing *w = user;
+    if (!w->quiet) progress_line_show(&w->line, (int)n_written, (int)n, w->request->doing);
+}
+
 bool rollout_writer_write(RolloutWriter *writer, const RolloutRequest *request, Diag *diag) {
-    struct Control *control = writer->options->control;
+    const RolloutCrew *crew = &writer->crew;
     Writing w = {.writer = writer,
                  .request = request,
-                 .own = rollout_own(control, writer->options->rank, request->count),
+                 .own = rollout_written(crew, request->count),
                  .line = progress_line_start("answers"),
                  .quiet = cli_given(writer->args, OPT_QUIET) || writer->options->rank > 0};
     const double start = clock_now();
@@ -88,11 +103,12 @@ bool rollout_writer_write(RolloutWriter *writer, const RolloutRequest *request, 
                                                      .top_k = writer->prompts->text.n_choices,
                                                      .top_p = 1,
                                                      .repetition = 1};
-    const WriterTasks tasks = {w.own.count, &w, begin_text, most_tokens, end_text};
-    bool good = generate_writer_tasks(&writer->texts, &tasks, diag);
+    const WriterTasks tasks = {w.own.count, &w, begin_text, most_tokens, end_text, tell_text};
+    bool good = generate_tasks(&writer->texts, &tasks, diag);
     writer->seconds += clock_now() - start;
-    if (request->judge) good = good && request->judge(request->user, request, w.own, diag);
+    if (request->judge && good) {
+        good = request->judge(request->user, request, rollout_own(crew, request->count), diag);
+    }
     progress_line_end(&w.line);
-    return good && rollout_share(control, writer->options->rank, request->answers, request->count,
-                                 writer->plan->seq, diag);
+    return good && rollout_share(crew, request->answers, request->count, writer->plan->seq, diag);
 }

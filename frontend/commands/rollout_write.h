@@ -1,6 +1,6 @@
 /* Answers that the weights which train write to prompts, as they are now: drawn from the model's
- * own probabilities, by caches of one rank, in the memory of a plan for decoding beside training's.
- * Of several processes each writes its share, and all have all answers then.
+ * own probabilities, in the memory of a plan for decoding beside training's. Of several processes
+ * each writes its share, or each group of --write-over of them, and all have all answers then.
  */
 #ifndef FRONTEND_COMMANDS_ROLLOUT_WRITE_H
 #define FRONTEND_COMMANDS_ROLLOUT_WRITE_H
@@ -15,6 +15,7 @@ typedef struct RolloutWriter {
     const TrainPrompts *prompts;
     const EngineOptions *options;
     Engine *engine; /* which trains */
+    RolloutCrew crew;
     GenerateWriter texts;
     bool has_weights; /* the writer has those that never change */
     double seconds;
@@ -36,7 +37,7 @@ typedef struct RolloutRequest {
     const uint64_t *states; /* [count]: of random numbers */
     bool greedy;            /* the likeliest, whatever the numbers */
     const char *doing;      /* of the progress line */
-    /* What this process says of the answers that it wrote, before all have them; NULL: nothing. */
+    /* What this process says of its own answers, before all have them; NULL: nothing. */
     bool (*judge)(void *user, const struct RolloutRequest *request, RolloutOwn own, Diag *diag);
     void *user;
 } RolloutRequest;

@@ -184,16 +184,6 @@ static Plan *find_plan(CliArgs *args, int world, TrainLayout *out, int *out_stat
     return plan;
 }
 
-/* Bytes of any number from rank 0 to all. False: the job has failed. */
-static bool share_bytes(Control *control, char *bytes, int64_t n_bytes) {
-    for (int64_t at = 0; at < n_bytes; at += CONTROL_MAX_BYTES) {
-        int64_t left = n_bytes - at;
-        size_t part = (size_t)(left < CONTROL_MAX_BYTES ? left : CONTROL_MAX_BYTES);
-        if (!control_broadcast(control, 0, bytes + at, part)) return false;
-    }
-    return true;
-}
-
 /* Rank 0's text (NULL: it has none, which it has reported) on all ranks. NULL: reported. */
 static const char *share_text(Arena *arena, Control *control, bool is_first, const char *text,
                               Diag *diag) {
@@ -203,7 +193,7 @@ static const char *share_text(Arena *arena, Control *control, bool is_first, con
     bool good = control_await(control) && control_broadcast(control, 0, &n_bytes, sizeof(n_bytes));
     char *copy = arena_alloc(arena, (size_t)n_bytes + 1);
     if (is_first && good) memcpy(copy, text ? text : "", (size_t)n_bytes);
-    good = good && share_bytes(control, copy, n_bytes) && control_close(control);
+    good = good && control_share(control, 0, copy, (size_t)n_bytes) && control_close(control);
     if (good && n_bytes > 0) {
         copy[n_bytes] = '\0';
         return copy;

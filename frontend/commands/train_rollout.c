@@ -44,7 +44,7 @@ bool rollout_check_options(const CliArgs *args, const Plan *plan, Diag *diag) {
                                            OPT_PREFER,      OPT_PREFER_COMMAND};
     static const CliOption OF_PAIRS[] = {OPT_PAIRS};
     static const CliOption OF_BOTH[] = {OPT_ROLLOUT_STEPS, OPT_ANSWER_LENGTH, OPT_SIDE_BY_SIDE,
-                                        OPT_STOP, OPT_ANSWERS_LOG};
+                                        OPT_WRITE_OVER,    OPT_STOP,          OPT_ANSWERS_LOG};
     const bool reads = train_prompts_read_by(plan), asked = train_prompts_asked(args, plan);
     if (!reads && !refuse(args, OF_REWARDS, sizeof(OF_REWARDS) / sizeof(OF_REWARDS[0]),
                           "is for plans that learn by rewards of what they write: --set "

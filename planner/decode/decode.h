@@ -1,14 +1,18 @@
 /* Decoding: from a model's forward graph to a plan that writes a sequence position by position.
  *
- * The plan has one rank and one program of three chunks, run one at a time as often as one likes:
+ * The plan has one program of three chunks, run one at a time as often as one likes:
  *   DECODE_READ      1 sequence,          `chunk` new positions, logits of one of them
  *   DECODE_READ_FEW  1 sequence,          DECODE_FEW of them at most, likewise
  *   DECODE_WRITE     `sequences` of them, 1 new position each, logits of it
  * All append keys and values to the same caches [sequences, context, kv_heads, head] (of latent
  * attention latents, [sequences, context, rank]), which persist beside the weights, and attend to
- * what is there. There is no backward and no optimizer's
- * state; in 16 bits weights are kept in them alone. Where a value depends on its position, the
- * position is an operand (plan.h: DecodeInput).
+ * what is there. There is no backward and no optimizer's state; in 16 bits weights are kept in them
+ * alone. Where a value depends on its position, the position is an operand (plan.h: DecodeInput).
+ *
+ * t ranks divide weights, caches and work as they do in training, by the same rules and messages;
+ * each then has all logits, so that all choose the same tokens. `copies` of such groups know
+ * nothing of each other: the plan's d, over which it divides nothing, as each has sequences of its
+ * own.
  *
  * That is right where every position's logits depend on earlier positions through attention alone.
  * decode_graph.c proves so node by node: an op may work along seq only if it is one of those that
@@ -28,7 +32,8 @@ typedef struct DecodeRequest {
     DType precision; /* of `forward` as it is, or, where that is f32, to be made */
     uint64_t seed;
     int sequences, chunk;
-    bool cuda; /* with room for what CUDA's kernels need; runs on CPUs, too */
+    int t, copies; /* 0: 1 */
+    bool cuda;     /* with room for what CUDA's kernels need; runs on CPUs, too */
 } DecodeRequest;
 
 /* Why a model cannot be decoded so: "shift: looks at other positions", at its Lua line. */

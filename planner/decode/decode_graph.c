@@ -497,6 +497,15 @@ static Node *add_convolve(Deriver *d, const Node *node) {
     return go_on(d, node, OP_CACHE_CONVOLVE, inputs, places >= 0 ? 6 : 5, last);
 }
 
+/* Behind the last position; where ranks divide them, whole on each. */
+static bool add_logits(Deriver *d, const Node *node) {
+    const Attr attrs[2] = {attr_string(ATTR_name, node_string(node, ATTR_name)),
+                           attr_int(ATTR_whole, 1)};
+    Value logits = find_value(d, node->inputs[0], true);
+    if (!logits.node) return false;
+    return add(d, node, OP_OUTPUT, &logits, 1, attrs, d->request->t > 1 ? 2 : 1, NULL) != NULL;
+}
+
 static bool add_node(Deriver *d, const Node *node) {
     const bool last =
         d->facts->moves[node->id] && !d->facts->feeds[node->id] && !carries_state(node);
@@ -518,11 +527,7 @@ static bool add_node(Deriver *d, const Node *node) {
     case OP_ATTENTION: made = add_attention(d, node, last); break;
     case OP_LINEAR_ATTENTION: made = add_linear_attention(d, node); break;
     case OP_CONVOLVE: made = add_convolve(d, node); break;
-    case OP_OUTPUT: {
-        Value logits = find_value(d, node->inputs[0], true);
-        if (!logits.node) return false;
-        return add(d, node, OP_OUTPUT, &logits, 1, node->attrs, node->n_attrs, NULL) != NULL;
-    }
+    case OP_OUTPUT: return add_logits(d, node);
     default: made = add_like(d, node, last);
     }
     /* What a cached layer gives besides is its cache. */
@@ -553,6 +558,13 @@ static bool add_chunk(Deriver *d, int chunk, DecodeObstacle *out) {
     return true;
 }
 
+/* Rows are those of a group of ranks: nothing divides them over d. */
+static void rename_rows(Graph *graph, int batch, Arena *arena) {
+    const char *name = "rows";
+    while (find_axis(graph, name) >= 0) name = arena_printf(arena, "%s_", name);
+    graph->axes.names[batch] = name;
+}
+
 Graph *decode_graph(Arena *arena, const DecodeRequest *request, int64_t *out_separator,
                     DecodeObstacle *out) {
     Facts facts;
@@ -566,6 +578,7 @@ Graph *decode_graph(Arena *arena, const DecodeRequest *request, int64_t *out_sep
                  .leaves = value_map_create(request->forward, arena),
                  .caches = value_map_create(request->forward, arena)};
     for (int axis = 0; axis < N_MESH_AXES; axis++) d.out->mesh.size[axis] = 1;
+    if (request->copies > 1) rename_rows(d.out, facts.batch, arena);
     bool made = true;
     for (int chunk = 0; chunk < N_DECODE_CHUNKS && made; chunk++) made = add_chunk(&d, chunk, out);
     if (!made && !out->what) *out = (DecodeObstacle){facts.logits->loc, "too many axes"};

@@ -26,15 +26,32 @@ static const Graph *prepare_forward(const DecodeRequest *request, PassContext *c
     return quantized ? pass_pack_frozen(quantized, ctx) : NULL;
 }
 
+static Mesh mesh_of(const DecodeRequest *request) {
+    Mesh mesh = {0};
+    for (int axis = 0; axis < N_MESH_AXES; axis++) mesh.size[axis] = 1;
+    if (request->t > 1) mesh.size[MESH_T] = request->t;
+    if (request->copies > 1) mesh.size[MESH_D] = request->copies;
+    return mesh;
+}
+
+/* Ranks' shares, and the messages between them. */
+static Graph *divide(Graph *graph, PassContext *ctx) {
+    if (mesh_rank_count(&ctx->options.mesh) == 1) return graph;
+    graph = pass_group_sums(graph, ctx);
+    if (graph) graph = pass_propagate_sharding(graph, ctx);
+    return graph ? pass_insert_collectives(graph, ctx) : NULL;
+}
+
 static Plan *new_plan(Arena *arena, const DecodeRequest *request) {
     Plan *plan = ARENA_NEW(arena, Plan);
     plan->arena = arena;
     plan->model = arena_strdup(arena, request->model);
     plan->settings = arena_strdup(arena, request->settings ? request->settings : "");
-    for (int axis = 0; axis < N_MESH_AXES; axis++) plan->mesh.size[axis] = 1;
+    plan->mesh = mesh_of(request);
     plan->n_chunks = N_DECODE_CHUNKS;
     plan->path = PATH_LOOP;
-    plan->micro_batch = plan->global_batch = plan->n_micro = 1;
+    plan->micro_batch = plan->n_micro = 1;
+    plan->global_batch = plan->mesh.size[MESH_D];
     plan->seq = request->chunk;
     plan->vocab = request->vocab;
     plan->context = request->context;
@@ -73,7 +90,9 @@ static bool fill_plan(Plan *plan, Graph *graph, Diag *diag) {
 Plan *decode_plan(Arena *arena, const DecodeRequest *request, DecodeObstacle *out, Diag *diag) {
     PassContext ctx = {.arena = arena,
                        .diag = diag,
-                       .options = {.precision = request->precision,
+                       .options = {.mesh = mesh_of(request),
+                                   .cuda = request->cuda,
+                                   .precision = request->precision,
                                    .frozen_bits = request->frozen_bits,
                                    .seed = request->seed},
                        .n_blocks = request->n_blocks,
@@ -89,10 +108,12 @@ Plan *decode_plan(Arena *arena, const DecodeRequest *request, DecodeObstacle *ou
     }
     Graph *graph = prepared.forward ? decode_graph(arena, &prepared, &separator, out) : NULL;
     if (graph) graph = pass_simplify(graph, &ctx);
+    if (graph) graph = divide(graph, &ctx);
     if (graph) graph = pass_fuse(graph, &ctx);
     if (!graph) return NULL;
     if (!graph_verify(graph, diag)) BUG("decoding: an ill-formed graph:\n%s", diag_text(diag));
     Plan *plan = new_plan(arena, request);
     plan->separator = separator;
+    plan->mesh = graph->mesh; /* with what fills up the vocabulary */
     return fill_plan(plan, graph, diag) ? plan : NULL;
 }

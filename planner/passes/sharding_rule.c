@@ -74,7 +74,7 @@ const Node *sharding_find_heads(const Graph *whole, const HeadKind *kind, int64_
     for (int n = 0; shared >= 0 && each >= 0 && n < whole->n_nodes; n++) {
         const Node *node = whole->nodes[n];
         const Type *type = &node->types[0];
-        if (node->op != OP_PARAM) continue;
+        if (node->op != OP_PARAM && !node_is_copy(node)) continue;
         int at = type_find_axis(type, shared), each_at = type_find_axis(type, each);
         if (at < 0 || each_at < 0) continue;
         *out_shared = type->dims[at];
@@ -351,10 +351,11 @@ ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses
     for (int i = 0; i < MAX_OUTPUTS; i++) rule.outputs[i] = sharding_none();
     if (node->op == OP_ACCUMULATE || node->op == OP_OUTPUT || passes_partial(node, uses)) {
         /* Whatever comes; propagate_sharding says what comes of an accumulator's shares. */
-        bool logits = node->op == OP_OUTPUT && node->phase == PHASE_FORWARD;
+        bool parts =
+            node->op == OP_OUTPUT && node->phase == PHASE_FORWARD && !node_int(node, ATTR_whole, 0);
         for (int i = 0; i < node->n_inputs; i++) {
             rule.inputs[i] = *value_sharding(node->inputs[node->op == OP_ACCUMULATE ? 0 : i]);
-            if (node->op == OP_OUTPUT && !logits) rule.inputs[i] = sharding_none();
+            if (node->op == OP_OUTPUT && !parts) rule.inputs[i] = sharding_none();
         }
         if (node->n_inputs) rule.outputs[0] = rule.inputs[0];
         return rule;

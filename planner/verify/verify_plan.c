@@ -188,11 +188,12 @@ static void verify_block_nodes(Verifier *v, int stage, int first_stage) {
     }
 }
 
-/* A plan for decoding has one rank, no schedule and no update: its program, lifetimes, regions. */
+/* A plan for decoding has no schedule and no update: its program, lifetimes, regions. Its ranks are
+ * t and d, and all run the one program, so that their messages meet. */
 static void verify_decoding(Verifier *v) {
-    if (mesh_rank_count(&v->plan->mesh) != 1) {
-        verify_defect(v, NO_LOC, "a plan for decoding has one rank, not %d",
-                      mesh_rank_count(&v->plan->mesh));
+    const Mesh *mesh = &v->plan->mesh;
+    if (mesh_rank_count(mesh) != mesh->size[MESH_T] * mesh->size[MESH_D]) {
+        verify_defect(v, NO_LOC, "a plan for decoding is divided over t alone");
         return;
     }
     bool whole = verify_program(v, 0);

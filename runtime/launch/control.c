@@ -560,6 +560,16 @@ bool control_broadcast(Control *control, int root, void *bytes, size_t n_bytes) 
     return operate(control, &request) && take_bytes(control, bytes, n_bytes);
 }
 
+bool control_share(Control *control, int root, void *all, size_t n_bytes) {
+    unsigned char *bytes = all;
+    for (size_t at = 0; at < n_bytes; at += CONTROL_MAX_BYTES) {
+        const size_t left = n_bytes - at,
+                     part = left < CONTROL_MAX_BYTES ? left : CONTROL_MAX_BYTES;
+        if (!control_broadcast(control, root, bytes + at, part)) return false;
+    }
+    return true;
+}
+
 bool control_exchange(Control *control, const char *key, const int *ranks, int n_ranks, void *bytes,
                       size_t n_bytes) {
     check_size(n_bytes);

@@ -103,6 +103,8 @@ bool control_barrier(Control *control);
 bool control_await(Control *control);
 /* bytes[n_bytes] of rank `root` -> bytes of all; n_bytes is equal everywhere. */
 bool control_broadcast(Control *control, int root, void *bytes, size_t n_bytes);
+/* The same of any number of bytes. */
+bool control_share(Control *control, int root, void *bytes, size_t n_bytes);
 /* Every rank's bytes[n_bytes], n_bytes <= slot_bytes, -> out[world][slot_bytes] on rank 0, zeros
  * after each; out_bytes[world], unless NULL, says how many there were. Others may pass NULL. */
 bool control_gather(Control *control, const void *bytes, size_t n_bytes, size_t slot_bytes,

@@ -109,6 +109,7 @@ enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]) };
 static char weights_path[] = "/tmp/test_decode-XXXXXX";
 
 static EngineOptions decode_options = {.n_threads = 1}; /* of engines opened from now on */
+static int decode_t = 1, decode_copies = 1;             /* and of their plans */
 
 /* f32: sums in another order. In bf16 a value that is rounded the other way is 2^-8 off, and so is
  * what follows; in f16 2^-11. */
@@ -172,6 +173,8 @@ static inline bool decoding_open(Decoding *d, const Graph *forward, int n_blocks
                              .precision = precision,
                              .sequences = sequences,
                              .chunk = chunk,
+                             .t = decode_t,
+                             .copies = decode_copies,
                              .cuda = decode_options.device == DEVICE_CUDA};
     d->plan = decode_plan(d->arena, &request, &d->obstacle, d->diag);
     if (!d->plan) return false;

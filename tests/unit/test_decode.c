@@ -126,6 +126,34 @@ static void test_copied(const Variant *variant, DType precision) {
     check_end();
 }
 
+/* Ranks that divide it write what one does, of weights that training has or that lie on disk. */
+static void test_divided(const Variant *variant, DType precision, int t, int copies) {
+    static const int CUTS[BATCH] = {3, 12};
+    char name[160];
+    Expected e;
+    Decoding d;
+    snprintf(name, sizeof(name), "%s in %s: t=%d%s, decoded as trained", variant->name,
+             dtype_name(precision), t, copies > 1 ? " in copies" : "");
+    check_begin(name);
+    bool done = expect(&e, variant, precision);
+    CHECK(done, "%s", diag_text(e.run.diag));
+    decode_t = t;
+    decode_copies = copies;
+    if (done) {
+        bool fine = decoding_from_model(&d, variant, precision, BATCH, 5);
+        CHECK(fine, "%s %s", d.obstacle.what ? d.obstacle.what : "", diag_text(d.diag));
+        if (fine) {
+            CHECK(mesh_rank_count(&d.plan->mesh) == t * copies, "%d ranks",
+                  mesh_rank_count(&d.plan->mesh));
+            check_decoding(&e, &d, precision, CUTS);
+        }
+        decoding_close(&d);
+    }
+    decode_t = decode_copies = 1;
+    run_close(&e.run);
+    check_end();
+}
+
 /* A plan says its vocabulary, and may lie: nobody may write more logits than that. */
 static void test_other_vocabulary(void) {
     check_begin("a graph with more logits than the vocabulary is an obstacle");
@@ -171,11 +199,12 @@ static void test_proofs(void) {
             *cache = kept;
             break;
         }
-        d.plan->mesh.size[MESH_T] = 2;
-        d.plan->programs->graph->mesh.size[MESH_T] = 2;
-        CHECK(!verify_plan(d.plan, d.diag) && strstr(diag_text(d.diag), "has one rank, not 2"),
+        d.plan->mesh.size[MESH_C] = d.plan->programs->graph->mesh.size[MESH_C] = 2;
+        d.plan->seq *= 2;
+        CHECK(!verify_plan(d.plan, d.diag) && strstr(diag_text(d.diag), "divided over t alone"),
               "%s", diag_text(d.diag));
-        d.plan->mesh.size[MESH_T] = d.plan->programs->graph->mesh.size[MESH_T] = 1;
+        d.plan->mesh.size[MESH_C] = d.plan->programs->graph->mesh.size[MESH_C] = 1;
+        d.plan->seq /= 2;
         for (int chunk = 1; chunk < N_DECODE_CHUNKS; chunk++) { /* as training divides blocks */
             d.plan->stages->first_block[chunk] = d.plan->n_blocks;
             d.plan->stages->n_blocks[chunk] = 0;
@@ -243,6 +272,9 @@ int main(void) {
         if (strcmp(VARIANTS[i].name, "hybrid") == 0) test_states(&VARIANTS[i]);
         if (i % 5 == 3) test_copied(&VARIANTS[i], DTYPE_F32); /* llama among them */
         if (i % 5 == 3) test_copied(&VARIANTS[i], DTYPE_BF16);
+    }
+    for (int i = 0; i < N_VARIANTS; i++) {
+        test_divided(&VARIANTS[i], i % 3 ? DTYPE_F32 : DTYPE_BF16, 2, i % 4 == 3 ? 2 : 1);
     }
     test_proofs();
     test_latents();

@@ -9,6 +9,7 @@
 #include "tests/unit/control_job.h"
 
 static int64_t n_answers, n_seq; /* of jobs made from now on */
+static int n_together = 1;
 
 /* Of answer i: from none to all of n_seq, and other numbers in each. */
 static int32_t length_of(int64_t i) {
@@ -41,9 +42,21 @@ static bool sharing_rank(Job *job, int rank, char *said) {
     Arena *arena = arena_create();
     Diag *diag = diag_create();
     RolloutAnswer *answers = rollout_answers_create(n_answers, n_seq, arena);
+    const RolloutCrew crew = {control, rank, n_together};
+    const RolloutOwn written = rollout_written(&crew, n_answers);
     int64_t n_right = 0;
-    for (int64_t i = rank; i < n_answers; i += job->world) write_answer(&answers[i], i);
-    bool shared = rollout_share(control, rank, answers, n_answers, n_seq, diag);
+    for (int64_t i = 0; i < written.count; i++) {
+        const int64_t at = rollout_own_at(written, i);
+        write_answer(&answers[at], at);
+        answers[at].reward = 0; /* until its judge says it */
+    }
+    const RolloutOwn own = rollout_own(&crew, n_answers);
+    for (int64_t i = 0; i < own.count; i++) {
+        const int64_t at = rollout_own_at(own, i);
+        bool wrote = answers[at].n_tokens == length_of(at) && at % written.step == written.first;
+        if (wrote) write_answer(&answers[at], at);
+    }
+    bool shared = rollout_share(&crew, answers, n_answers, n_seq, diag);
     for (int64_t i = 0; i < n_answers; i++) n_right += is_right(&answers[i], i);
     if (!shared || n_right < n_answers) {
         snprintf(said, SAID_BYTES, "%d of %d are right; %s", (int)n_right, (int)n_answers,
@@ -59,7 +72,8 @@ static bool sharing_rank(Job *job, int rank, char *said) {
 
 static void test_sharing(int world, int64_t count, int64_t seq, const char *what) {
     char name[128];
-    snprintf(name, sizeof(name), "rollout: %s of %d ranks come to all", what, world);
+    snprintf(name, sizeof(name), "rollout: %s of %d ranks, %d together, come to all", what, world,
+             n_together);
     check_begin(name);
     n_answers = count;
     n_seq = seq;
@@ -72,15 +86,17 @@ static void test_sharing(int world, int64_t count, int64_t seq, const char *what
 
 /* --- bytes that are no answers --- */
 
-enum { COUNT = 5, SEQ = 8, WORLD = 2, RANK = 1 };
+enum { COUNT = 5, SEQ = 8 };
+
+static const RolloutOwn OWN = {2, 1, 2}; /* the second of two ranks has answers 1 and 3 */
 
 static bool take(const unsigned char *bytes, size_t n) {
     Arena *arena = arena_create();
     RolloutAnswer *answers = rollout_answers_create(COUNT, SEQ, arena);
     unsigned char *own = malloc(n + 1); /* that sanitizers see where it ends */
     memcpy(own, bytes, n);
-    bool fine = unpack(answers, COUNT, SEQ, RANK, WORLD, own, n);
-    for (int64_t i = RANK; fine && i < COUNT; i += WORLD) fine = is_right(&answers[i], i);
+    bool fine = unpack(answers, OWN, SEQ, own, n);
+    for (int64_t i = 1; fine && i < COUNT; i += 2) fine = is_right(&answers[i], i);
     free(own);
     rollout_answers_release(answers, COUNT);
     arena_destroy(arena);
@@ -94,7 +110,7 @@ static void test_damaged(void) {
     n_seq = SEQ;
     RolloutAnswer *answers = rollout_answers_create(COUNT, SEQ, arena);
     for (int64_t i = 0; i < COUNT; i++) write_answer(&answers[i], i);
-    const size_t n = pack(answers, COUNT, RANK, WORLD, bytes);
+    const size_t n = pack(answers, OWN, bytes);
     CHECK(take(bytes, n), "what was packed is refused");
     for (size_t less = 0; less < n; less++) CHECK(!take(bytes, less), "%zu of %zu bytes", less, n);
     bytes[n] = 0;
@@ -114,6 +130,11 @@ int main(void) {
     test_sharing(5, 12, 8, "answers");
     test_sharing(5, 3, 8, "fewer answers");
     test_sharing(2, 160, 8192, "answers in several pieces"); /* of CONTROL_MAX_BYTES */
+    n_together = 2;
+    test_sharing(4, 13, 8, "answers");
+    test_sharing(4, 3, 8, "fewer answers");
+    n_together = 3;
+    test_sharing(3, 7, 16, "answers");
     test_damaged();
     return check_report();
 }
