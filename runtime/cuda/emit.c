@@ -34,6 +34,11 @@ Value emit_decode_logits(const Plan *plan, int chunk) {
     BUG("a chunk without logits");
 }
 
+int64_t emit_logits_bytes(const Plan *plan, int chunk) {
+    Value logits = emit_decode_logits(plan, chunk);
+    return type_local_bytes(value_type(logits), value_sharding(logits), &plan->mesh);
+}
+
 int64_t emit_staged_numbers(const Plan *plan, TokenNumbers which) {
     int64_t at = plan->global_batch * (plan_row(plan) + plan->seq + 1);
     for (TokenNumbers i = 0; i < which; i++) {
@@ -55,6 +60,7 @@ typedef struct CudaWalk {
     const RankContext *rank;
     const EmitMemory *memory;
     int *n_sent; /* by channel, so far */
+    bool first;  /* of the ranks here: it has what is there once for all of them */
 } CudaWalk;
 
 static Access *new_accesses(CudaWalk *walk, int count) {
@@ -226,7 +232,7 @@ static bool emit_node(void *user, Binding *binding, const CallInfo *info) {
 static void emit_logits(CudaWalk *walk, int chunk) {
     const RankContext *rank = walk->rank;
     Value logits = emit_decode_logits(rank->plan, chunk);
-    int64_t bytes = type_bytes(value_type(logits));
+    const int64_t bytes = emit_logits_bytes(rank->plan, chunk);
     Command copy = {.kind = COMMAND_COPY,
                     .stream = STREAM_COMPUTE,
                     .info = {.rank = rank->rank, .block = NO_BLOCK, .chunk = chunk}};
@@ -248,7 +254,7 @@ static bool emit_forward(CudaWalk *walk, EmitJob job, const Emitter *emitter, Di
     if (job >= EMIT_DECODE) {
         int chunk = (int)job - EMIT_DECODE;
         if (!executor_emit_chunk(rank, chunk, 0, emitter, diag)) return false;
-        if (walk->memory->logits) emit_logits(walk, chunk);
+        if (walk->memory->logits && walk->first) emit_logits(walk, chunk);
         return true;
     }
     int n_micro = job == EMIT_FIRST ? 1 : rank->plan->n_micro;
@@ -269,6 +275,7 @@ static bool emit_walk(const RankContext *rank, const EmitMemory *memory, EmitJob
                                  .own_products = memory->own_products},
                      .rank = rank,
                      .memory = memory,
+                     .first = begin,
                      .n_sent = ARENA_ARRAY(rank->arena, int, rank->plan->n_channels + 1)};
     Emitter emitter = {&walk, emit_input, emit_message, emit_node};
     if (begin) emit_begin(&walk);

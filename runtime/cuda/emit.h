@@ -49,6 +49,7 @@ int64_t emit_staged_numbers(const Plan *plan, TokenNumbers which);
 /* Of a plan for decoding: the most numbers of an input, and the logits of a chunk. */
 int64_t emit_decode_positions(const Plan *plan);
 Value emit_decode_logits(const Plan *plan, int chunk);
+int64_t emit_logits_bytes(const Plan *plan, int chunk); /* all of them, which each rank has */
 
 /* The commands of one rank that runs alone on its device: messages are NCCL's. */
 bool emit_rank(const RankContext *rank, const EmitMemory *memory, EmitJob job,

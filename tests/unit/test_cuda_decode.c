@@ -35,18 +35,22 @@ typedef struct Case {
     DType precision;
     int chunk;
     int cuts[BATCH];
+    int t; /* virtual ranks, on one device */
 } Case;
 
 static const Case CASES[] = {
-    {"llama, documents, window", DTYPE_BF16, 5, {3, 12}},
-    {"gpt", DTYPE_F32, 7, {3, 12}},
-    {"gemma", DTYPE_BF16, 32, {21, 5}},
-    {"gpt-oss", DTYPE_F16, 9, {4, 11}},
-    {"hybrid, documents, shared experts", DTYPE_F32, 5, {3, 12}},
-    {"hybrid", DTYPE_BF16, 5, {9, 2}},
-    {"kimi", DTYPE_BF16, 5, {9, 2}},
-    {"deepseek", DTYPE_F32, 5, {3, 12}},
-    {"deepseek of long positions", DTYPE_BF16, 12, {6, 13}},
+    {"llama, documents, window", DTYPE_BF16, 5, {3, 12}, 1},
+    {"gpt", DTYPE_F32, 7, {3, 12}, 1},
+    {"gemma", DTYPE_BF16, 32, {21, 5}, 1},
+    {"gpt-oss", DTYPE_F16, 9, {4, 11}, 1},
+    {"hybrid, documents, shared experts", DTYPE_F32, 5, {3, 12}, 1},
+    {"hybrid", DTYPE_BF16, 5, {9, 2}, 1},
+    {"kimi", DTYPE_BF16, 5, {9, 2}, 1},
+    {"deepseek", DTYPE_F32, 5, {3, 12}, 1},
+    {"deepseek of long positions", DTYPE_BF16, 12, {6, 13}, 1},
+    {"llama, documents, window", DTYPE_BF16, 5, {3, 12}, 2},
+    {"hybrid, documents, shared experts", DTYPE_F32, 5, {3, 12}, 2},
+    {"deepseek", DTYPE_BF16, 5, {9, 2}, 2},
 };
 enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };
 
@@ -66,6 +70,7 @@ static void begin_fake(const FakeOptions *options, bool graphs) {
 
 static void end(void) {
     decode_options = (EngineOptions){.n_threads = 1};
+    decode_t = 1;
     end_fake();
 }
 
@@ -91,13 +96,15 @@ static void test_case(const Case *c) {
     Expected e;
     Decoding d;
     char name[160];
-    snprintf(name, sizeof(name), "%s in %s: decoded as trained", c->variant,
-             dtype_name(c->precision));
+    snprintf(name, sizeof(name), "%s in %s%s: decoded as trained", c->variant,
+             dtype_name(c->precision), c->t > 1 ? " on two ranks" : "");
     check_begin(name);
     const Variant *variant = find_variant(c->variant);
     bool done = expect(&e, variant, c->precision);
     CHECK(done, "%s", diag_text(e.run.diag));
     begin_fake(&FAKE, true);
+    decode_t = c->t;
+    decode_options.virtual_ranks = c->t > 1;
     if (done) {
         bool fine = decoding_from_model(&d, variant, c->precision, BATCH, c->chunk);
         CHECK(fine, "%s %s", d.obstacle.what ? d.obstacle.what : "", diag_text(d.diag));

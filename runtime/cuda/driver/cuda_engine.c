@@ -145,8 +145,7 @@ static bool allocate_logits(CudaEngine *cuda, Diag *diag) {
     void *logits = NULL;
     int64_t most = 0;
     for (int chunk = 0; chunk < N_DECODE_CHUNKS; chunk++) {
-        Value of = emit_decode_logits(cuda->engine->plan, chunk);
-        int64_t bytes = type_bytes(value_type(of));
+        const int64_t bytes = emit_logits_bytes(cuda->engine->plan, chunk);
         if (bytes > most) most = bytes;
     }
     if (!cuda_check(api, api->cudaHostAlloc(&logits, (size_t)most, cudaHostAllocDefault), diag,
@@ -718,7 +717,7 @@ static bool run_visited(CudaEngine *cuda, EngineJob job, Diag *diag) {
 
 static const void *decoded_logits(const Engine *engine) {
     Value logits = emit_decode_logits(engine->plan, engine->input.chunk);
-    return executor_address(&engine->ranks[0], logits, 0);
+    return executor_address(engine_own_rank(engine), logits, 0);
 }
 
 static bool cuda_run(Engine *engine, EngineJob job, Diag *diag) {
