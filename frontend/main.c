@@ -221,6 +221,8 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune generate gpt.plan --load gpt.safetensors --prompts prompts.jsonl -o texts.jsonl\n"
      "  perilune generate gpt.plan --load gpt.safetensors --prompts prompts.jsonl --samples 8 \\\n"
      "      --reward judge.lua -o texts.jsonl\n"
+     "  mpirun -n 8 perilune generate models/llama.lua --set-from w.safetensors \\\n"
+     "      --load w.safetensors --mesh t=4,d=2 --prompts prompts.jsonl -o texts.jsonl\n"
      "  perilune generate models/llama.lua --set-from d.safetensors --load d.safetensors \\\n"
      "      --prompt \"The \" --length 64 --diffusion-steps 32 --diffusion-block 16\n",
      cmd_generate},

@@ -43,9 +43,12 @@ static void say_engine(const Generation *gen) {
     units_format_bytes(all, sizeof(all), plan->stages->arena_bytes);
     units_format_bytes(weights, sizeof(weights), program->class_bytes[CLASS_PARAMETER]);
     units_format_bytes(caches, sizeof(caches), program->class_bytes[CLASS_OPTIMIZER]);
-    fprintf(stderr, "memory  %s planned%s: weights %s, caches %s for %d x %" PRId64 " positions\n",
-            all, gen->writer.engine.options.device == DEVICE_CUDA ? " on the GPU" : "", weights,
-            caches, gen->writer.n_texts, gen->writer.engine.context);
+    const int n_ranks = mesh_rank_count(&plan->mesh);
+    fprintf(stderr,
+            "memory  %s planned%s%s: weights %s, caches %s for %d x %" PRId64 " positions\n", all,
+            gen->writer.engine.options.device == DEVICE_CUDA ? " on the GPU" : "",
+            n_ranks > 1 ? ", of each rank" : "", weights, caches, gen->writer.n_texts,
+            gen->writer.engine.context);
 }
 
 static bool is_conversation(const Generation *gen) {

@@ -21,17 +21,19 @@ static const Variant WIDE[] = {
       {"window", "6"}}},
 };
 
-static void test_variant(const Variant *variant, DType precision) {
+/* t: virtual ranks. */
+static void test_variant(const Variant *variant, DType precision, int t) {
     static const int CUTS[][BATCH] = {{3, 12}, {21, 5}};
     static const int CHUNKS[] = {5, 32};
     char name[160];
     Expected e;
-    snprintf(name, sizeof(name), "%s in %s: decoded as trained", variant->name,
-             dtype_name(precision));
+    snprintf(name, sizeof(name), "%s in %s%s: decoded as trained", variant->name,
+             dtype_name(precision), t > 1 ? " on two ranks" : "");
     check_begin(name);
     bool done = expect(&e, variant, precision);
     CHECK(done, "%s", diag_text(e.run.diag));
-    decode_options = (EngineOptions){.device = DEVICE_CUDA};
+    decode_options = (EngineOptions){.device = DEVICE_CUDA, .virtual_ranks = t > 1};
+    decode_t = t;
     for (int i = 0; done && i < 2; i++) {
         Decoding d;
         bool fine = decoding_from_model(&d, variant, precision, BATCH, CHUNKS[i]);
@@ -40,6 +42,7 @@ static void test_variant(const Variant *variant, DType precision) {
         decoding_close(&d);
     }
     decode_options = (EngineOptions){.n_threads = 1};
+    decode_t = 1;
     run_close(&e.run);
     check_end();
 }
@@ -53,12 +56,12 @@ int main(void) {
     int file = mkstemp(weights_path);
     if (file >= 0) close(file);
     for (int i = 0; i < N_VARIANTS; i++) {
-        test_variant(&VARIANTS[i], DTYPE_F32);
-        test_variant(&VARIANTS[i], DTYPE_BF16);
+        test_variant(&VARIANTS[i], DTYPE_F32, 1);
+        test_variant(&VARIANTS[i], DTYPE_BF16, 1 + i % 2);
     }
     for (size_t i = 0; i < sizeof(WIDE) / sizeof(WIDE[0]); i++) {
-        test_variant(&WIDE[i], DTYPE_BF16);
-        test_variant(&WIDE[i], DTYPE_F16);
+        test_variant(&WIDE[i], DTYPE_BF16, 1);
+        test_variant(&WIDE[i], DTYPE_F16, 2);
     }
     unlink(weights_path);
     return check_report();
