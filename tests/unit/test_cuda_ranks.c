@@ -14,9 +14,11 @@ int main(void) {
 #else
 
 #include "ir/message_group.h"
+#include "planner/decode/decode.h"
 #include "runtime/cuda/driver/modules.h"
 #include "runtime/cuda/driver/nccl.h"
 #include "runtime/cuda/emit.h"
+#include "runtime/decoder.h"
 #include "tests/unit/cuda_graph.h"
 
 enum { MOST_RANKS = 8, MOST_COMMS = 512 };
@@ -79,8 +81,10 @@ typedef struct Process {
     Replay replay;
     EmitMemory memory;
     EpilogueCheck epilogues;
-    void *state, *staging, *progress;
+    void *state, *staging, *progress, *logits;
     const FakeGraph *graph;
+    EmitJob job;
+    const Decoder *decoder; /* of a job of decoding: whose inputs its chunk has */
 } Process;
 
 /* Ids by who takes part, and how often they have made one: no rank waits for another here. */
@@ -141,6 +145,11 @@ static void stage(Process *p, const Plan *plan) {
         unsigned char *at = (unsigned char *)p->staging + slot * slot_bytes;
         memcpy(at, &state, sizeof(state));
         int32_t *tokens = (int32_t *)(void *)(at + STAGING_HEADER);
+        const int64_t n = plan->context ? emit_decode_positions(plan) : 0;
+        for (int i = 0; i < N_DECODE_INPUTS && n; i++) {
+            memcpy(tokens + i * n, p->decoder->inputs[i], (size_t)n * sizeof(int32_t));
+        }
+        if (n) continue;
         fill_batch(plan, 1, tokens, tokens + batch);
     }
 }
@@ -156,12 +165,16 @@ static bool allocate(Process *p, const Plan *plan, const void *start, Diag *diag
     memset(p->state, 0, sizeof(DeviceState));
     api->cudaHostAlloc(&p->staging, (size_t)(STAGING_SLOTS * emit_staging_bytes(plan)), 0);
     api->cudaHostAlloc(&p->progress, N_STREAM_KINDS * sizeof(uint32_t), 0);
-    p->memory = (EmitMemory){.state = p->state, .staging = p->staging, .progress = p->progress};
+    if (plan->context) {
+        api->cudaHostAlloc(&p->logits, (size_t)emit_logits_bytes(plan, DECODE_WRITE), 0);
+    }
+    p->memory = (EmitMemory){
+        .state = p->state, .staging = p->staging, .progress = p->progress, .logits = p->logits};
     stage(p, plan);
     return true;
 }
 
-/* What the engine does on the GPU of one rank, for the training step. */
+/* What the engine does on the GPU of one rank, for the process' job. */
 static bool capture(Process *p, const Plan *plan, int rank, const void *start, Arena *arena,
                     Diag *diag) {
     enum { PLACE = 16 };
@@ -191,7 +204,7 @@ static bool capture(Process *p, const Plan *plan, int rank, const void *start, A
                         .arena = arena};
     p->epilogues = (EpilogueCheck){.supports = supports_epilogue, .user = p, .sums_bias = NULL};
     p->memory.epilogues = &p->epilogues;
-    if (!emit_rank(&p->rank, &p->memory, EMIT_TRAIN, p->generated, &list, diag)) return false;
+    if (!emit_rank(&p->rank, &p->memory, p->job, p->generated, &list, diag)) return false;
     p->modules = generated_modules_load(&p->device, p->generated, arena, diag);
     if (!p->modules) return false;
     if (!replay_prepare(&p->replay, &p->context, &list, diag)) return false;
@@ -225,6 +238,7 @@ static void release(Process *p) {
     api->cudaFree(p->state);
     api->cudaFreeHost(p->staging);
     api->cudaFreeHost(p->progress);
+    if (p->logits) api->cudaFreeHost(p->logits);
     cuda_device_close(&p->device);
     arena_destroy(p->of_world);
 }
@@ -281,6 +295,79 @@ static void check_ranks(Process *processes, int n_ranks, const Run *run) {
     CHECK(dag_check_messages(graphs, n_ranks, why, sizeof(why)), "%s", why);
     CHECK(fake_cuda_launch_together(graphs, n_ranks, 5), "launch: %s", fake_cuda_defect(0));
     for (int r = 0; r < n_ranks; r++) compare_parameters(&processes[r], &run->engine->ranks[r]);
+}
+
+/* Reads three tokens of one sequence and writes one behind them; the arenas before and after that
+ * are `start` and the engine's. */
+static bool write_one(Run *run, Decoder *decoder, void *start[2], float *logits, Arena *arena) {
+    const int32_t prompt[] = {3, 1, 4}, next[] = {1, -1};
+    if (!decoder_read(decoder, 0, prompt, 3, logits, run->diag)) return false;
+    for (int r = 0; r < 2; r++) {
+        const RankContext *rank = &run->engine->ranks[r];
+        start[r] = arena_alloc(arena, (size_t)rank->stage->arena_bytes);
+        memcpy(start[r], rank->memory, (size_t)rank->stage->arena_bytes);
+    }
+    return decoder_write(decoder, next, logits, run->diag);
+}
+
+static void check_decoded(Process processes[2], const Run *run, const float *logits) {
+    const FakeGraph *graphs[2] = {processes[0].graph, processes[1].graph};
+    const size_t bytes = (size_t)run->plan->vocab * sizeof(float);
+    char why[512] = "";
+    for (int r = 0; r < 2; r++)
+        CHECK(dag_check(graphs[r], why, sizeof(why)), "rank %d: %s", r, why);
+    CHECK(dag_check_messages(graphs, 2, why, sizeof(why)), "%s", why);
+    CHECK(fake_cuda_launch_together(graphs, 2, 5), "launch: %s", fake_cuda_defect(0));
+    for (int r = 0; r < 2; r++) {
+        CHECK(memcmp(processes[r].logits, logits, bytes) == 0, "rank %d: other logits", r);
+    }
+}
+
+/* A chunk of a plan for decoding over t: all ranks have the logits of virtual ranks, to the bit. */
+static void check_decoding(const Variant *variant) {
+    static const Layout ONE = {1, 1, 1, 2, 1, "1f1b", false, NULL, 0};
+    const EngineOptions options = {.device = DEVICE_CUDA, .virtual_ranks = true};
+    char name[160];
+    Run run;
+    Process processes[2] = {0};
+    Arena *arena = arena_create();
+    void *start[2];
+    DecodeObstacle obstacle;
+    snprintf(name, sizeof(name), "ranks with NCCL: %s, written over t", variant->name);
+    check_begin(name);
+    cuda_api_replace(fake_cuda_create(&(FakeOptions){.poison = true, .seed = 3}));
+    bool done = plan(&run, variant, &ONE);
+    const DecodeRequest request = {.model = "m",
+                                   .forward = done ? run.plan->programs[0].graph : NULL,
+                                   .n_blocks = done ? run.plan->n_blocks : 0,
+                                   .context = 8,
+                                   .vocab = done ? run.plan->vocab : 0,
+                                   .precision = variant->precision,
+                                   .sequences = 2,
+                                   .chunk = 4,
+                                   .t = 2,
+                                   .cuda = true};
+    if (done) run.plan = decode_plan(run.arena, &request, &obstacle, run.diag);
+    if (done && run.plan) run.engine = engine_create(run.plan, &options, run.diag);
+    done = done && run.engine;
+    CHECK(done, "%s", diag_text(run.diag));
+    if (done) {
+        float *logits = ARENA_ARRAY(arena, float, 2 * run.plan->vocab);
+        engine_init_parameters(run.engine);
+        Decoder *decoder = decoder_create(run.engine, run.plan, arena);
+        done = write_one(&run, decoder, start, logits, arena);
+        for (int r = 0; done && r < 2; r++) {
+            processes[r].job = EMIT_DECODE + DECODE_WRITE;
+            processes[r].decoder = decoder;
+            done = capture(&processes[r], run.plan, r, start[r], arena, run.diag);
+        }
+        CHECK(done, "%s", diag_text(run.diag));
+        if (done) check_decoded(processes, &run, logits);
+    }
+    for (int r = 0; r < 2; r++) release(&processes[r]);
+    close_on_fake(&run);
+    arena_destroy(arena);
+    check_end();
 }
 
 static void check_plan(const Variant *variant, const Layout *layout) {
@@ -437,6 +524,8 @@ int main(void) {
     for (size_t l = 0; l < sizeof(layouts) / sizeof(layouts[0]); l++) {
         if (l % EACH == 0) check_plan(&GPT, &layouts[l]);
     }
+    check_decoding(&LLAMA);
+    check_decoding(&GPT);
     check_plan(&T5, &of_two[0]);
     check_plan(&T5, &of_two[1]);
     check_plan(&LLAMA, &layouts[0]);
