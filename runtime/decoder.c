@@ -16,9 +16,13 @@ Decoder *decoder_create(Engine *engine, const Plan *plan, Arena *arena) {
                          .chunk = plan->seq,
                          .vocab = plan->vocab,
                          .separator = plan->separator};
+    if (plan->n_chunks > DECODE_SCORE) {
+        decoder->scored = plan->context < DECODE_SCORED ? plan->context : DECODE_SCORED;
+    }
     decoder->lengths = ARENA_ARRAY(arena, int64_t, decoder->sequences);
     decoder->starts = ARENA_ARRAY(arena, int64_t, decoder->sequences);
-    int64_t most = decoder->chunk > decoder->sequences ? decoder->chunk : decoder->sequences;
+    const int64_t together = decoder->sequences * (decoder->scored ? decoder->scored : 1);
+    const int64_t most = decoder->chunk > together ? decoder->chunk : together;
     for (int i = 0; i < N_DECODE_INPUTS; i++) {
         decoder->inputs[i] = ARENA_ARRAY(arena, int32_t, most);
     }
@@ -81,9 +85,28 @@ bool decoder_write(Decoder *d, const int32_t *tokens, float *out_logits, Diag *d
     return fine;
 }
 
+bool decoder_score(Decoder *d, const int32_t *const *tokens, const int64_t *counts,
+                   float *out_logits, Diag *diag) {
+    for (int64_t s = 0; s < d->sequences; s++) {
+        if (counts[s] > d->scored || counts[s] > d->context - d->lengths[s]) {
+            BUG("%d tokens", (int)counts[s]);
+        }
+        d->inputs[DECODE_ROWS][s] = (int32_t)s;
+        d->inputs[DECODE_LAST][s] = 0;
+        for (int64_t i = 0; i < d->scored; i++) {
+            if (i < counts[s]) {
+                put_token(d, s * d->scored + i, s, tokens[s][i]);
+            } else {
+                put_nothing(d, s * d->scored + i);
+            }
+        }
+    }
+    return run(d, DECODE_SCORE, out_logits, diag);
+}
+
 bool decoder_copy_first(Decoder *d, int64_t from, int64_t to, int64_t count, int64_t start) {
     if (count < d->lengths[from] && engine_keeps_states(d->engine)) return false;
-    engine_copy_sequence(d->engine, from, to, count);
+    if (from != to) engine_copy_sequence(d->engine, from, to, count);
     d->lengths[to] = count;
     d->starts[to] = start;
     return true;

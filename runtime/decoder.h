@@ -11,6 +11,7 @@
 typedef struct Decoder {
     Engine *engine;
     int64_t sequences, context, chunk, vocab, separator;
+    int64_t scored;   /* positions of a sequence that are scored at once at most; 0: none can be */
     int64_t *lengths; /* [sequences] */
     int64_t *starts; /* [sequences]: where the last position's document begins, or the next one's */
     int32_t *inputs[N_DECODE_INPUTS];
@@ -30,12 +31,18 @@ bool decoder_read(Decoder *decoder, int64_t sequence, const int32_t *tokens, int
  * or is full, its logits are of no use. */
 bool decoder_write(Decoder *decoder, const int32_t *tokens, float *out_logits, Diag *diag);
 
+/* counts[s] more tokens of each sequence, from none to `scored`, which fit its context; logits
+ * [sequences, scored, vocab] behind each. */
+bool decoder_score(Decoder *decoder, const int32_t *const *tokens, const int64_t *counts,
+                   float *out_logits, Diag *diag);
+
 static inline bool decoder_is_full(const Decoder *decoder, int64_t sequence) {
     return decoder->lengths[sequence] == decoder->context;
 }
 
-/* A sequence becomes as another was behind its first `count` positions, when its `starts` was
- * `start`. False: it cannot, as layers carry a state, and the other has gone on since. */
+/* A sequence becomes as another (or itself) was behind its first `count` positions, when its
+ * `starts` was `start`. False: it cannot, as layers carry a state, and the other has gone on since.
+ */
 bool decoder_copy_first(Decoder *decoder, int64_t from, int64_t to, int64_t count, int64_t start);
 /* A sequence becomes as another is; and an empty one. */
 void decoder_copy(Decoder *decoder, int64_t from, int64_t to);

@@ -7,6 +7,7 @@
 #include "frontend/commands/evaluate_problems.h"
 #include "frontend/commands/evaluate_rewards.h"
 #include "frontend/commands/generate_chat.h"
+#include "frontend/commands/generate_engine.h"
 #include "frontend/commands/plan_args.h"
 #include "frontend/commands/teacher_args.h"
 #include "frontend/commands/tokenizer_args.h"
@@ -44,6 +45,7 @@ typedef struct Evaluation {
     RewardEvaluation rewards;      /* likewise, where it tells how good answers are one by one */
     ChoicesResult *choices;        /* [n_choices], as --choices */
     int n_choices;
+    GenerateEngine caches;    /* that choices alone are scored by; no plan: there are none */
     int32_t *tokens, *labels; /* [global_batch, plan_row], [global_batch, seq] */
     float *logits;            /* of sequences that are computed together; NULL: not asked for yet */
     bool by_logits;           /* the plan's loss is not of labels alone */
@@ -253,11 +255,17 @@ static bool evaluate(Evaluation *e) {
         if (!good) return false;
     }
     e->seconds = progress_line_end(&line);
+    ChoicesModel model = {.engine = e->engine, .plan = e->plan};
+    if (e->caches.plan) {
+        model = (ChoicesModel){.caches = choice_caches_create(e->caches.decoder, e->args->arena),
+                               .plan = e->plan,
+                               .n_together = e->caches.n_texts};
+    }
     for (int i = 0; i < e->n_choices; i++) {
         line = progress_line_start("questions");
         bool good =
-            evaluate_choices(e->engine, e->plan, &e->way, questions->list[i],
-                             says ? progress_line_show : NULL, &line, &e->choices[i], e->diag);
+            evaluate_choices(&model, &e->way, questions->list[i], says ? progress_line_show : NULL,
+                             &line, &e->choices[i], e->diag);
         progress_line_end(&line);
         if (!good) return false;
     }
@@ -364,37 +372,64 @@ static bool prepare_chat(Evaluation *e) {
     return true;
 }
 
+/* The plan, and how it runs: of choices alone one for decoding, where the model has one. */
+static bool find_plan(Evaluation *e) {
+    enum { SIDE_BY_SIDE = 8 };
+    CliArgs *args = e->args;
+    if (e->n_choices && !cli_given(args, OPT_DATA)) {
+        const int n_texts = (int)cli_int(args, OPT_SIDE_BY_SIDE, SIDE_BY_SIDE);
+        e->failure = generate_engine_open(args, n_texts, &e->caches, e->diag);
+        e->plan = e->caches.plan;
+        e->options = e->caches.options;
+        if (e->plan && !e->plan->context) e->caches.plan = NULL;
+        return e->failure == EXIT_DONE;
+    }
+    e->plan = plan_from_operand(args, e->diag);
+    /* Of several processes: the others, before anything that one alone may lack. */
+    if (e->plan) e->failure = engine_options_from_args(args, e->plan, &e->options, e->diag);
+    return e->plan && e->failure == EXIT_DONE;
+}
+
+static bool check_choices(const Evaluation *e) {
+    const CliValue *files = &e->args->values[OPT_CHOICES];
+    for (int i = 0; i < e->n_choices; i++) {
+        if (!evaluate_choices_check(e->plan, &e->way, files->list[i], e->diag)) return false;
+    }
+    return true;
+}
+
+/* Takes the memory and loads the weights. */
+static bool start(Evaluation *e) {
+    if (e->caches.plan) return generate_engine_start(&e->caches, e->args, e->diag);
+    e->engine = engine_create(e->plan, &e->options, e->diag);
+    return e->engine &&
+           teacher_args_load(e->args, e->engine, e->plan, false, &e->compares, e->diag) &&
+           engine_args_load(e->args, e->engine, NULL, e->diag);
+}
+
 static bool prepare(Evaluation *e) {
     CliArgs *args = e->args;
     e->n_choices = args->values[OPT_CHOICES].n_list;
-    if (!check_options(e) || !choices_args_way(args, &e->way, e->diag)) return false;
-    e->plan = plan_from_operand(args, e->diag);
-    if (!e->plan) return false;
-    if (e->n_choices && !choices_args_check_plan(args, e->plan, e->diag)) return false;
-    /* Of several processes: the others, before anything that one alone may lack. */
-    e->failure = engine_options_from_args(args, e->plan, &e->options, e->diag);
-    if (e->failure != EXIT_DONE) return false;
+    if (!check_options(e) || !choices_args_way(args, &e->way, e->diag) || !find_plan(e)) {
+        return false;
+    }
     e->failure = EXIT_USAGE;
-    if (e->n_choices && !choices_args_check_job(args, &e->options, e->diag)) return false;
+    if (e->n_choices && !e->caches.plan &&
+        (!choices_args_check_plan(args, e->plan, e->diag) ||
+         !choices_args_check_job(args, &e->options, e->diag))) {
+        return false;
+    }
     bool good = cli_given(args, OPT_DATA)
                     ? train_data_open_whole(args, e->plan, &e->data, e->diag)
                     : tokenizer_from_args(args, e->plan->vocab, &e->tokenizer, e->diag);
     good = good && choices_args_texts(args, tokenizer_of(e), &e->way.texts, e->diag) &&
-           prepare_chat(e);
-    for (int i = 0; i < e->n_choices && good; i++) {
-        const char *path = args->values[OPT_CHOICES].list[i];
-        good = evaluate_choices_check(e->plan, &e->way, path, e->diag);
-    }
+           prepare_chat(e) && check_choices(e);
     if (!good) return false;
     if (!check_classes(e) || !set_draws(e)) return false;
     if (!train_alike_check(args, &e->data, &e->options, e->diag)) return false;
     if (e->options.rank == 0 && !cli_try_outputs(args, e->diag)) return false;
-    e->engine = engine_create(e->plan, &e->options, e->diag);
-    e->is_student = plan_count_teacher(e->plan) > 0;
-    if (!e->engine || !teacher_args_load(args, e->engine, e->plan, false, &e->compares, e->diag) ||
-        !engine_args_load(args, e->engine, NULL, e->diag)) {
-        return false;
-    }
+    if (!start(e)) return false;
+    e->is_student = e->engine && plan_count_teacher(e->plan) > 0;
     if (e->data.classes.reads && engine_logits_width(e->engine) == 0) {
         diag_error(e->diag, NO_LOC,
                    "evaluate: the plan never has all logits, as with --lanes; one without has");
@@ -623,6 +658,7 @@ int cmd_evaluate(CliArgs *args) {
     if (status == EXIT_FAILED || status == EXIT_USAGE) engine_args_explain(&e.options, e.diag);
     cli_fail(e.diag, status);
     engine_destroy(e.engine);
+    engine_destroy(e.caches.engine);
     bool together = engine_args_release(&e.options, status == EXIT_DONE);
     free(e.logits);
     evaluate_classes_release(&e.classes);

@@ -21,6 +21,7 @@ typedef struct Entry {
     int64_t first;   /* position whose logits tell of the first label */
     int32_t *labels; /* [n_labels] */
     int64_t n_labels;
+    int32_t *tokens; /* [first + n_labels], where caches score it; else NULL */
     size_t n_bytes, n_characters;
 } Entry;
 
@@ -33,8 +34,8 @@ typedef struct Question {
 } Question;
 
 typedef struct Scoring {
-    Engine *engine; /* NULL: nothing is computed, files are looked at */
-    const Plan *plan;
+    ChoicesModel model; /* neither engine nor caches: nothing is computed, files are looked at */
+    int64_t seq, vocab;
     const ChoicesWay *way;
     Encoder *encoder; /* NULL: bytes */
     const char *path;
@@ -53,11 +54,16 @@ typedef struct Scoring {
     int64_t batch, n_rows, row_length; /* row_length: tokens of the last row */
     int32_t *tokens;                   /* [batch, seq] */
     float *logits;                     /* [batch, seq, vocab] */
+    ScoredText *texts;                 /* [n_together] */
     Entry *entries;                    /* [n_entries] */
     int64_t n_entries, n_entries_room;
     Question *open; /* [n_open]: those that wait for scores, the last n_open of all */
     int64_t n_open, n_settled;
 } Scoring;
+
+static bool computes(const Scoring *s) {
+    return s->model.engine || s->model.caches;
+}
 
 /* --- scores --- */
 
@@ -68,7 +74,7 @@ double log_probability(const float *logits, int64_t vocab, int32_t token) {
     return logits[token] - most - log(sum);
 }
 
-static bool is_likeliest(const float *logits, int64_t vocab, int32_t token) {
+bool is_likeliest(const float *logits, int64_t vocab, int32_t token) {
     for (int64_t i = 0; i < vocab; i++) {
         if (logits[i] > logits[token]) return false;
     }
@@ -129,7 +135,7 @@ static void settle(Scoring *s, const Question *q) {
     out->by_chance += out->is_greedy ? 0 : 1 / (double)q->n_choices;
     out->answers += answer;
     out->answers_square += answer * answer;
-    if (q->told && s->engine) put_prediction(&out->predictions, q, out->is_greedy);
+    if (q->told && computes(s)) put_prediction(&out->predictions, q, out->is_greedy);
 }
 
 static void release_question(Question *q) {
@@ -149,16 +155,9 @@ static void settle_scored(Scoring *s) {
     memmove(s->open, s->open + n, (size_t)s->n_open * sizeof(Question));
 }
 
-static bool score_entry(Scoring *s, const Entry *entry) {
-    const int64_t seq = s->plan->seq, vocab = s->plan->vocab;
+static bool score_entry(Scoring *s, const Entry *entry, double score, bool greedy) {
     Question *q = &s->open[entry->question - s->n_settled];
-    double score = 0;
-    q->greedy = s->out->is_greedy;
-    for (int64_t t = 0; s->engine && t < entry->n_labels; t++) {
-        const float *logits = s->logits + (entry->row * seq + entry->first + t) * vocab;
-        score += log_probability(logits, vocab, entry->labels[t]);
-        q->greedy = q->greedy && is_likeliest(logits, vocab, entry->labels[t]);
-    }
+    q->greedy = s->out->is_greedy && greedy;
     q->scores[entry->choice] = score;
     q->scores[q->n_choices + entry->choice] = score / (double)entry->n_bytes;
     q->scores[2 * q->n_choices + entry->choice] = score / (double)entry->n_characters;
@@ -169,22 +168,62 @@ static bool score_entry(Scoring *s, const Entry *entry) {
     return false;
 }
 
+/* By the logits of its row. */
+static bool score_row(Scoring *s, const Entry *entry) {
+    double score = 0;
+    bool greedy = true;
+    for (int64_t t = 0; s->model.engine && t < entry->n_labels; t++) {
+        const float *logits = s->logits + (entry->row * s->seq + entry->first + t) * s->vocab;
+        score += log_probability(logits, s->vocab, entry->labels[t]);
+        greedy = greedy && is_likeliest(logits, s->vocab, entry->labels[t]);
+    }
+    return score_entry(s, entry, score, greedy);
+}
+
+static bool score_cached(Scoring *s) {
+    const int64_t most = s->model.n_together;
+    for (int64_t first = 0; first < s->n_entries; first += most) {
+        const int n = (int)(s->n_entries - first < most ? s->n_entries - first : most);
+        for (int i = 0; i < n; i++) {
+            const Entry *e = &s->entries[first + i];
+            s->texts[i] =
+                (ScoredText){e->tokens, e->first + e->n_labels, e->first, e->labels, 0, false};
+        }
+        if (!choice_caches_score(s->model.caches, s->texts, n, s->diag)) return false;
+        for (int i = 0; i < n; i++) {
+            const ScoredText *text = &s->texts[i];
+            if (!score_entry(s, &s->entries[first + i], text->score, text->greedy)) return false;
+        }
+    }
+    return true;
+}
+
+static bool score_rows(Scoring *s) {
+    for (int64_t i = s->n_rows; s->model.engine && i < s->batch; i++) {
+        memcpy(s->tokens + i * s->seq, s->tokens + (s->n_rows - 1) * s->seq,
+               (size_t)s->seq * sizeof(int32_t));
+    }
+    if (s->model.engine && !engine_logits(s->model.engine, s->tokens, s->logits, s->diag)) {
+        return false;
+    }
+    for (int64_t i = 0; i < s->n_entries; i++) {
+        if (!score_row(s, &s->entries[i])) return false;
+    }
+    return true;
+}
+
 static void drop_entries(Scoring *s) {
-    for (int64_t i = 0; i < s->n_entries; i++) free(s->entries[i].labels);
+    for (int64_t i = 0; i < s->n_entries; i++) {
+        free(s->entries[i].labels);
+        free(s->entries[i].tokens);
+    }
     s->n_entries = s->n_rows = 0;
 }
 
-/* All of what waits; the sequences beyond repeat the last one. */
+/* All of what waits; of rows the sequences beyond repeat the last one. */
 static bool compute(Scoring *s) {
-    const int64_t seq = s->plan->seq;
-    bool good = true;
-    if (s->n_rows == 0) return true;
-    for (int64_t i = s->n_rows; s->engine && i < s->batch; i++) {
-        memcpy(s->tokens + i * seq, s->tokens + (s->n_rows - 1) * seq,
-               (size_t)seq * sizeof(int32_t));
-    }
-    if (s->engine && !engine_logits(s->engine, s->tokens, s->logits, s->diag)) return false;
-    for (int64_t i = 0; good && i < s->n_entries; i++) good = score_entry(s, &s->entries[i]);
+    if (s->n_entries == 0) return true;
+    const bool good = s->model.caches ? score_cached(s) : score_rows(s);
     drop_entries(s);
     if (good) settle_scored(s);
     return good;
@@ -195,7 +234,7 @@ static bool compute(Scoring *s) {
 /* The row of these tokens: the last one, where one of both begins with the other, as what follows
  * changes nothing before it. False: reported. */
 static bool find_row(Scoring *s, const uint32_t *tokens, int64_t n) {
-    const int64_t seq = s->plan->seq, common = n < s->row_length ? n : s->row_length;
+    const int64_t seq = s->seq, common = n < s->row_length ? n : s->row_length;
     bool shares = s->n_rows > 0;
     int32_t *row = s->tokens + (shares ? s->n_rows - 1 : 0) * seq;
     for (int64_t t = 0; shares && t < common; t++) shares = row[t] == (int32_t)tokens[t];
@@ -210,13 +249,21 @@ static bool find_row(Scoring *s, const uint32_t *tokens, int64_t n) {
     return true;
 }
 
-static void push_entry(Scoring *s, Entry entry, const uint32_t *labels) {
+/* Tokens as ids of the model. */
+static int32_t *copy_tokens(const uint32_t *tokens, int64_t n) {
+    int32_t *copy = memory_alloc((size_t)n * sizeof(int32_t));
+    for (int64_t t = 0; t < n; t++) copy[t] = (int32_t)tokens[t];
+    return copy;
+}
+
+/* Of a text of these tokens: its labels are the last ones. */
+static void push_entry(Scoring *s, Entry entry, const uint32_t *tokens) {
     if (s->n_entries == s->n_entries_room) {
         s->n_entries_room = 2 * s->n_entries_room + 64;
         s->entries = memory_grow(s->entries, (size_t)s->n_entries_room * sizeof(Entry));
     }
-    entry.labels = memory_alloc((size_t)entry.n_labels * sizeof(int32_t));
-    for (int64_t t = 0; t < entry.n_labels; t++) entry.labels[t] = (int32_t)labels[t];
+    entry.labels = copy_tokens(tokens + entry.first + 1, entry.n_labels);
+    if (s->model.caches) entry.tokens = copy_tokens(tokens, entry.first + entry.n_labels);
     s->entries[s->n_entries++] = entry;
 }
 
@@ -228,7 +275,7 @@ static size_t count_characters(const char *text, size_t length) {
 
 /* False: the choice cannot be scored; reported. */
 static bool check_tokens(const Scoring *s, const Choice *choice, int64_t first, int64_t count) {
-    const int64_t most = s->plan->seq;
+    const int64_t most = s->seq;
     if (first == 0 || first == count) {
         diag_error(s->diag, choice->loc, "the %s has no token", first == 0 ? "prompt" : "choice");
     } else if (count - first > most) {
@@ -244,7 +291,7 @@ static bool check_tokens(const Scoring *s, const Choice *choice, int64_t first, 
 
 /* A window that ends before the choice's last token; at least one stands before what is scored. */
 static bool add_entry(Scoring *s, const Choice *choice) {
-    const int64_t most = s->plan->seq + 1;
+    const int64_t most = s->seq + 1;
     TokenList tokens = {0};
     int64_t first = 0;
     size_t n_bytes;
@@ -252,7 +299,7 @@ static bool add_entry(Scoring *s, const Choice *choice) {
     bool good = choice_encode(&s->way->texts, s->encoder, choice, &tokens, &first, s->diag);
     const int64_t count = (int64_t)tokens.count, cut = count > most ? count - most : 0;
     good = good && check_tokens(s, choice, first, count) &&
-           find_row(s, tokens.items + cut, count - 1 - cut);
+           (s->model.caches || find_row(s, tokens.items + cut, count - 1 - cut));
     if (good) {
         s->out->n_cut += cut > 0;
         push_entry(s,
@@ -263,7 +310,7 @@ static bool add_entry(Scoring *s, const Choice *choice) {
                            .n_labels = count - first,
                            .n_bytes = n_bytes,
                            .n_characters = count_characters(text, n_bytes)},
-                   tokens.items + first);
+                   tokens.items + cut);
     }
     token_list_release(&tokens);
     return good;
@@ -436,7 +483,7 @@ static bool score_item(Scoring *s, const json_t *object, const BenchmarkItem *it
                                       .loc = loc});
     }
     json_decref(prompts);
-    return good;
+    return good && (!s->model.caches || s->n_entries < s->model.n_together || compute(s));
 }
 
 static bool read_item(const Scoring *s, const json_t *object, SourceLoc loc, BenchmarkItem *out) {
@@ -505,19 +552,20 @@ static bool score_file(Scoring *s) {
 }
 
 static bool score(Scoring *s) {
-    size_t n_tokens = (size_t)(s->batch * s->plan->seq);
+    const size_t n_tokens = (size_t)(s->batch * s->seq);
     const Tokenizer *tokenizer = s->way->texts.tokenizer;
-    bool computes = s->engine != NULL;
+    const bool by_rows = s->model.engine != NULL;
     *s->out = (ChoicesResult){.task = "", .predictions = strbuf_create()};
     s->arena = arena_create();
     s->encoder = tokenizer ? encoder_create(tokenizer) : NULL;
-    s->tokens = calloc(n_tokens, sizeof(int32_t));
-    s->logits = computes ? malloc(n_tokens * (size_t)s->plan->vocab * sizeof(float)) : NULL;
-    bool good = s->tokens && (s->logits || !computes);
+    s->tokens = calloc(n_tokens + 1, sizeof(int32_t));
+    s->logits = by_rows ? malloc(n_tokens * (size_t)s->vocab * sizeof(float)) : NULL;
+    s->texts = ARENA_ARRAY(s->arena, ScoredText, s->model.n_together + 1);
+    bool good = s->tokens && (s->logits || !by_rows);
     if (!good) {
         diag_error(s->diag, NO_LOC,
                    "%s: no memory for the logits of %" PRId64 " x %" PRId64 " tokens", s->way->who,
-                   s->batch, s->plan->seq);
+                   s->batch, s->seq);
     }
     good = good && score_file(s);
     for (int64_t i = 0; i < s->n_open; i++) release_question(&s->open[i]);
@@ -531,9 +579,19 @@ static bool score(Scoring *s) {
     return good;
 }
 
+static int64_t longest(const Plan *plan) {
+    return plan->context ? plan->context : plan->seq;
+}
+
 bool evaluate_choices_check(const Plan *plan, const ChoicesWay *way, const char *path, Diag *diag) {
     ChoicesResult nothing = {0};
-    Scoring s = {.plan = plan, .way = way, .path = path, .diag = diag, .out = &nothing, .batch = 1};
+    Scoring s = {.seq = longest(plan),
+                 .vocab = plan->vocab,
+                 .way = way,
+                 .path = path,
+                 .diag = diag,
+                 .out = &nothing,
+                 .batch = 1};
     if (way->texts.tokenizer || plan->vocab >= VOCAB_BYTES) {
         const bool good = score(&s);
         evaluate_choices_release(&nothing);
@@ -544,17 +602,18 @@ bool evaluate_choices_check(const Plan *plan, const ChoicesWay *way, const char 
     return false;
 }
 
-bool evaluate_choices(Engine *engine, const Plan *plan, const ChoicesWay *way, const char *path,
+bool evaluate_choices(const ChoicesModel *model, const ChoicesWay *way, const char *path,
                       ChoicesProgress *shown, void *user, ChoicesResult *out, Diag *diag) {
-    Scoring s = {.engine = engine,
-                 .plan = plan,
+    Scoring s = {.model = *model,
+                 .seq = longest(model->plan),
+                 .vocab = model->plan->vocab,
                  .way = way,
                  .path = path,
                  .diag = diag,
                  .out = out,
                  .shown = shown,
                  .shown_to = user,
-                 .batch = engine_forward_batch(engine)};
+                 .batch = model->engine ? engine_forward_batch(model->engine) : 0};
     return score(&s);
 }
 

@@ -17,6 +17,7 @@
 #define FRONTEND_COMMANDS_EVALUATE_CHOICES_H
 
 #include "frontend/commands/benchmarks.h"
+#include "frontend/commands/choice_caches.h"
 #include "frontend/commands/choice_tokens.h"
 #include "ir/base/strbuf.h"
 #include "runtime/engine.h"
@@ -59,11 +60,22 @@ bool evaluate_choices_check(const Plan *plan, const ChoicesWay *way, const char 
 
 /* log softmax(logits)[token], logits [vocab]. */
 double log_probability(const float *logits, int64_t vocab, int32_t token);
+bool is_likeliest(const float *logits, int64_t vocab, int32_t token);
+
+/* Who computes: an engine of a plan for training, whole sequences; or caches of a plan for
+ * decoding.
+ */
+typedef struct ChoicesModel {
+    Engine *engine;
+    ChoiceCaches *caches; /* in place of it */
+    const Plan *plan;     /* of either */
+    int n_together;       /* caches: texts side by side */
+} ChoicesModel;
 
 /* Of a file that was looked at before. `shown`, which may be NULL, is told how far it is. False:
  * reported. *out is released either way. */
 typedef void ChoicesProgress(void *user, int n_done, int n_all, const char *what);
-bool evaluate_choices(Engine *engine, const Plan *plan, const ChoicesWay *way, const char *path,
+bool evaluate_choices(const ChoicesModel *model, const ChoicesWay *way, const char *path,
                       ChoicesProgress *shown, void *user, ChoicesResult *out, Diag *diag);
 void evaluate_choices_release(ChoicesResult *result);
 

@@ -198,6 +198,7 @@ static Plan *make_decode_plan(Opening *o, const PlanRequest *from, DType precisi
                              .frozen_bits = frozen_bits,
                              .sequences = o->out->n_texts,
                              .chunk = context < CHUNK ? (int)context : CHUNK,
+                             .scores = !o->beside && cli_given(o->args, OPT_CHOICES),
                              .t = o->t,
                              .copies = o->copies,
                              .cuda = device == DEVICE_CUDA};

@@ -117,8 +117,8 @@ bool train_choices_score(TrainChoices *choices, Engine *engine, const Plan *plan
     for (int i = 0; i < metrics->n_values; i++) choices->values[i] = metrics->values[i];
     for (int i = 0; i < choices->n; i++) {
         ChoicesResult *r = &choices->results[i];
-        if (!evaluate_choices(engine, plan, &choices->way, choices->paths[i], NULL, NULL, r,
-                              diag)) {
+        const ChoicesModel model = {.engine = engine, .plan = plan};
+        if (!evaluate_choices(&model, &choices->way, choices->paths[i], NULL, NULL, r, diag)) {
             return false;
         }
         const double n = (double)r->all.n_questions;

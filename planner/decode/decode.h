@@ -1,9 +1,11 @@
-/* Decoding: from a model's forward graph to a plan that writes a sequence position by position.
+/* Decoding: from a model's forward graph to a plan that writes a sequence position by position, or
+ * says how likely one is.
  *
- * The plan has one program of three chunks, run one at a time as often as one likes:
+ * The plan has one program of three or four chunks, run one at a time as often as one likes:
  *   DECODE_READ      1 sequence,          `chunk` new positions, logits of one of them
  *   DECODE_READ_FEW  1 sequence,          DECODE_FEW of them at most, likewise
  *   DECODE_WRITE     `sequences` of them, 1 new position each, logits of it
+ *   DECODE_SCORE     `sequences` of them, DECODE_SCORED new positions each, logits of them all
  * All append keys and values to the same caches [sequences, context, kv_heads, head] (of latent
  * attention latents, [sequences, context, rank]), which persist beside the weights, and attend to
  * what is there. There is no backward and no optimizer's state; in 16 bits weights are kept in them
@@ -32,6 +34,7 @@ typedef struct DecodeRequest {
     DType precision; /* of `forward` as it is, or, where that is f32, to be made */
     uint64_t seed;
     int sequences, chunk;
+    bool scores;   /* there is DECODE_SCORE */
     int t, copies; /* 0: 1 */
     bool cuda;     /* with room for what CUDA's kernels need; runs on CPUs, too */
 } DecodeRequest;

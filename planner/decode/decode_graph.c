@@ -497,18 +497,19 @@ static Node *add_convolve(Deriver *d, const Node *node) {
     return go_on(d, node, OP_CACHE_CONVOLVE, inputs, places >= 0 ? 6 : 5, last);
 }
 
-/* Behind the last position; where ranks divide them, whole on each. */
+/* Behind the last position, or where texts are scored behind all; where ranks divide them, whole on
+ * each. */
 static bool add_logits(Deriver *d, const Node *node) {
     const Attr attrs[2] = {attr_string(ATTR_name, node_string(node, ATTR_name)),
                            attr_int(ATTR_whole, 1)};
-    Value logits = find_value(d, node->inputs[0], true);
+    Value logits = find_value(d, node->inputs[0], d->chunk != DECODE_SCORE);
     if (!logits.node) return false;
     return add(d, node, OP_OUTPUT, &logits, 1, attrs, d->request->t > 1 ? 2 : 1, NULL) != NULL;
 }
 
 static bool add_node(Deriver *d, const Node *node) {
-    const bool last =
-        d->facts->moves[node->id] && !d->facts->feeds[node->id] && !carries_state(node);
+    const bool last = d->chunk != DECODE_SCORE && d->facts->moves[node->id] &&
+                      !d->facts->feeds[node->id] && !carries_state(node);
     ValueMap *map = last && d->seq > 1 ? &d->last : &d->full;
     Value self = node_value((Node *)node, 0);
     Node *made;
@@ -541,9 +542,11 @@ static bool add_node(Deriver *d, const Node *node) {
 static bool add_chunk(Deriver *d, int chunk, DecodeObstacle *out) {
     const Graph *in = d->facts->graph;
     d->chunk = chunk;
-    d->batch = chunk == DECODE_WRITE ? d->request->sequences : 1;
-    d->seq = chunk == DECODE_WRITE ? 1 : d->request->chunk;
-    if (chunk == DECODE_READ_FEW && d->seq > DECODE_FEW) d->seq = DECODE_FEW;
+    const int most[N_DECODE_CHUNKS] = {d->request->chunk, DECODE_FEW, 1, DECODE_SCORED};
+    d->batch = chunk == DECODE_WRITE || chunk == DECODE_SCORE ? d->request->sequences : 1;
+    d->seq = most[chunk];
+    if (chunk == DECODE_READ_FEW && d->seq > d->request->chunk) d->seq = d->request->chunk;
+    if (d->seq > d->request->context) d->seq = d->request->context;
     d->full = value_map_create(in, d->arena);
     d->last = value_map_create(in, d->arena);
     for (int i = 0; i < N_DECODE_INPUTS; i++) {
@@ -580,7 +583,8 @@ Graph *decode_graph(Arena *arena, const DecodeRequest *request, int64_t *out_sep
     for (int axis = 0; axis < N_MESH_AXES; axis++) d.out->mesh.size[axis] = 1;
     if (request->copies > 1) rename_rows(d.out, facts.batch, arena);
     bool made = true;
-    for (int chunk = 0; chunk < N_DECODE_CHUNKS && made; chunk++) made = add_chunk(&d, chunk, out);
+    const int n_chunks = request->scores ? N_DECODE_CHUNKS : DECODE_SCORE;
+    for (int chunk = 0; chunk < n_chunks && made; chunk++) made = add_chunk(&d, chunk, out);
     if (!made && !out->what) *out = (DecodeObstacle){facts.logits->loc, "too many axes"};
     diag_destroy(d.diag);
     return made ? d.out : NULL;

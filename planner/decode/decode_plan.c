@@ -48,7 +48,7 @@ static Plan *new_plan(Arena *arena, const DecodeRequest *request) {
     plan->model = arena_strdup(arena, request->model);
     plan->settings = arena_strdup(arena, request->settings ? request->settings : "");
     plan->mesh = mesh_of(request);
-    plan->n_chunks = N_DECODE_CHUNKS;
+    plan->n_chunks = request->scores ? N_DECODE_CHUNKS : DECODE_SCORE;
     plan->path = PATH_LOOP;
     plan->micro_batch = plan->n_micro = 1;
     plan->global_batch = plan->mesh.size[MESH_D];
@@ -64,9 +64,9 @@ static Plan *new_plan(Arena *arena, const DecodeRequest *request) {
     plan->n_stages = plan->n_programs = 1;
     plan->stages = ARENA_NEW(arena, Stage);
     plan->programs = ARENA_NEW(arena, Program);
-    plan->stages->n_tasks = N_DECODE_CHUNKS;
-    plan->stages->tasks = ARENA_ARRAY(arena, Task, N_DECODE_CHUNKS);
-    for (int chunk = 0; chunk < N_DECODE_CHUNKS; chunk++) {
+    plan->stages->n_tasks = plan->n_chunks;
+    plan->stages->tasks = ARENA_ARRAY(arena, Task, plan->n_chunks);
+    for (int chunk = 0; chunk < plan->n_chunks; chunk++) {
         plan->stages->tasks[chunk] = (Task){TASK_FORWARD, (uint8_t)chunk, 0};
         plan->stages->n_blocks[chunk] = request->n_blocks;
     }
@@ -81,7 +81,7 @@ static bool fill_plan(Plan *plan, Graph *graph, Diag *diag) {
         bool weight = node->op == OP_PARAM || node_is_copy(node);
         if (weight) plan->n_parameters += type_elements(&node->types[0]);
     }
-    plan_memory(program, N_DECODE_CHUNKS, plan->cuda, 0, plan->arena);
+    plan_memory(program, plan->n_chunks, plan->cuda, 0, plan->arena);
     plan_stage_layout(plan, plan->stages);
     plan->library_bytes = plan_library_bytes(plan);
     return verify_plan(plan, diag);

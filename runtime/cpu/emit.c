@@ -126,7 +126,7 @@ static void note_calls(const CpuRank *rank, CallList *list) {
 static bool emit_decoding(CpuRank *rank, Diag *diag) {
     CpuWalk walk = {rank, &rank->forward};
     Emitter emitter = {&walk, emit_input, emit_message, emit_node};
-    for (int chunk = 0; chunk < N_DECODE_CHUNKS; chunk++) {
+    for (int chunk = 0; chunk < rank->context->plan->n_chunks; chunk++) {
         if (!executor_emit_chunk(rank->context, chunk, 0, &emitter, diag)) return false;
         rank->end_of_chunk[chunk] = rank->forward.count;
     }

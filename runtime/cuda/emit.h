@@ -23,7 +23,7 @@ static inline int emit_first_job(const Plan *plan) {
     return plan->context ? EMIT_DECODE : EMIT_TRAIN;
 }
 static inline int emit_end_job(const Plan *plan) {
-    return plan->context ? N_EMIT_JOBS : EMIT_DECODE;
+    return EMIT_DECODE + (plan->context ? plan->n_chunks : 0);
 }
 
 /* What commands refer to beside the arenas. A staging slot is a DeviceState, padded to

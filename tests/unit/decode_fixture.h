@@ -110,6 +110,7 @@ static char weights_path[] = "/tmp/test_decode-XXXXXX";
 
 static EngineOptions decode_options = {.n_threads = 1}; /* of engines opened from now on */
 static int decode_t = 1, decode_copies = 1;             /* and of their plans */
+static bool decode_scores;
 
 /* f32: sums in another order. In bf16 a value that is rounded the other way is 2^-8 off, and so is
  * what follows; in f16 2^-11. */
@@ -173,6 +174,7 @@ static inline bool decoding_open(Decoding *d, const Graph *forward, int n_blocks
                              .precision = precision,
                              .sequences = sequences,
                              .chunk = chunk,
+                             .scores = decode_scores,
                              .t = decode_t,
                              .copies = decode_copies,
                              .cuda = decode_options.device == DEVICE_CUDA};
@@ -206,6 +208,40 @@ static inline void compare(const Expected *e, int b, int at, const float *logits
     double error = largest(off, VOCAB) / largest(e->logits, BATCH * SEQ * VOCAB);
     CHECK(error <= tolerance(precision), "%s: sequence %d, position %d: off by %.3g", when, b, at,
           error);
+}
+
+/* Both are read to their cuts and scored on from there, several positions at a time. */
+static inline void check_scoring(const Expected *e, Decoding *d, DType precision,
+                                 const int cuts[BATCH]) {
+    const int64_t scored = d->decoder->scored;
+    float *logits = ARENA_ARRAY(d->arena, float, BATCH *scored *VOCAB);
+    CHECK(scored == DECODE_SCORED, "%d positions at a time", (int)scored);
+    for (int b = 0; b < BATCH; b++) {
+        decoder_read(d->decoder, b, e->tokens + b * SEQ, cuts[b], logits, d->diag);
+    }
+    for (int round = 0; round < 4; round++) { /* of some, and then of none, nothing */
+        const int32_t *tokens[BATCH];
+        int64_t counts[BATCH], firsts[BATCH];
+        for (int b = 0; b < BATCH; b++) {
+            const int64_t left = SEQ - d->decoder->lengths[b], want = 7 * round + 3 * b;
+            firsts[b] = d->decoder->lengths[b];
+            tokens[b] = e->tokens + b * SEQ + firsts[b];
+            counts[b] = left < want ? left : want;
+            if (counts[b] > scored) counts[b] = scored;
+        }
+        CHECK(decoder_score(d->decoder, tokens, counts, logits, d->diag), "%s", diag_text(d->diag));
+        for (int b = 0; b < BATCH; b++) {
+            for (int64_t i = 0; i < counts[b]; i++) {
+                compare(e, b, (int)(firsts[b] + i), logits + (b * scored + i) * VOCAB, precision,
+                        "scored");
+            }
+        }
+    }
+    for (int b = 0; b < BATCH; b++) {
+        CHECK(d->decoder->lengths[b] == SEQ, "sequence %d: %d positions", b,
+              (int)d->decoder->lengths[b]);
+        decoder_clear(d->decoder, b);
+    }
 }
 
 /* Two sequences of different lengths are read in pieces, then both are written on. */

@@ -77,7 +77,7 @@ static void end(void) {
 /* What is captured is what was emitted, and all that touches the same memory is ordered. */
 static void prove(const Engine *engine) {
     char why[512] = "";
-    CHECK(fake_cuda_n_graphs() == N_DECODE_CHUNKS, "%d graphs", fake_cuda_n_graphs());
+    CHECK(fake_cuda_n_graphs() == engine->plan->n_chunks, "%d graphs", fake_cuda_n_graphs());
     for (int g = 0; g < fake_cuda_n_graphs(); g++) {
         CHECK(dag_check(fake_cuda_graph(g), why, sizeof(why)), "graph %d: %s", g, why);
     }
@@ -104,17 +104,20 @@ static void test_case(const Case *c) {
     CHECK(done, "%s", diag_text(e.run.diag));
     begin_fake(&FAKE, true);
     decode_t = c->t;
+    decode_scores = c->t > 1; /* texts are scored, too */
     decode_options.virtual_ranks = c->t > 1;
     if (done) {
         bool fine = decoding_from_model(&d, variant, c->precision, BATCH, c->chunk);
         CHECK(fine, "%s %s", d.obstacle.what ? d.obstacle.what : "", diag_text(d.diag));
         if (fine) {
             prove(d.engine);
+            if (decode_scores) check_scoring(&e, &d, c->precision, c->cuts);
             check_decoding(&e, &d, c->precision, c->cuts);
             prove_accesses();
         }
         decoding_close(&d);
     }
+    decode_scores = false;
     end();
     run_close(&e.run);
     check_end();

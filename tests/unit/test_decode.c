@@ -139,17 +139,20 @@ static void test_divided(const Variant *variant, DType precision, int t, int cop
     CHECK(done, "%s", diag_text(e.run.diag));
     decode_t = t;
     decode_copies = copies;
+    decode_scores = true;
     if (done) {
         bool fine = decoding_from_model(&d, variant, precision, BATCH, 5);
         CHECK(fine, "%s %s", d.obstacle.what ? d.obstacle.what : "", diag_text(d.diag));
         if (fine) {
             CHECK(mesh_rank_count(&d.plan->mesh) == t * copies, "%d ranks",
                   mesh_rank_count(&d.plan->mesh));
+            check_scoring(&e, &d, precision, CUTS);
             check_decoding(&e, &d, precision, CUTS);
         }
         decoding_close(&d);
     }
     decode_t = decode_copies = 1;
+    decode_scores = false;
     run_close(&e.run);
     check_end();
 }
@@ -274,7 +277,8 @@ int main(void) {
         if (i % 5 == 3) test_copied(&VARIANTS[i], DTYPE_BF16);
     }
     for (int i = 0; i < N_VARIANTS; i++) {
-        test_divided(&VARIANTS[i], i % 3 ? DTYPE_F32 : DTYPE_BF16, 2, i % 4 == 3 ? 2 : 1);
+        test_divided(&VARIANTS[i], i % 3 ? DTYPE_F32 : DTYPE_BF16, i % 4 == 1 ? 1 : 2,
+                     i % 4 == 3 ? 2 : 1);
     }
     test_proofs();
     test_latents();

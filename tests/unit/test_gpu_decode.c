@@ -34,15 +34,18 @@ static void test_variant(const Variant *variant, DType precision, int t) {
     CHECK(done, "%s", diag_text(e.run.diag));
     decode_options = (EngineOptions){.device = DEVICE_CUDA, .virtual_ranks = t > 1};
     decode_t = t;
+    decode_scores = true;
     for (int i = 0; done && i < 2; i++) {
         Decoding d;
         bool fine = decoding_from_model(&d, variant, precision, BATCH, CHUNKS[i]);
         CHECK(fine, "%s %s", d.obstacle.what ? d.obstacle.what : "", diag_text(d.diag));
+        if (fine) check_scoring(&e, &d, precision, CUTS[i]);
         if (fine) check_decoding(&e, &d, precision, CUTS[i]);
         decoding_close(&d);
     }
     decode_options = (EngineOptions){.n_threads = 1};
     decode_t = 1;
+    decode_scores = false;
     run_close(&e.run);
     check_end();
 }

@@ -144,7 +144,7 @@ static bool allocate_logits(CudaEngine *cuda, Diag *diag) {
     const CuApi *api = cuda->device.api;
     void *logits = NULL;
     int64_t most = 0;
-    for (int chunk = 0; chunk < N_DECODE_CHUNKS; chunk++) {
+    for (int chunk = 0; chunk < cuda->engine->plan->n_chunks; chunk++) {
         const int64_t bytes = emit_logits_bytes(cuda->engine->plan, chunk);
         if (bytes > most) most = bytes;
     }
@@ -444,7 +444,7 @@ static bool warm_up_chunks(CudaEngine *cuda, Diag *diag) {
     const int64_t most = emit_decode_positions(engine->plan);
     int32_t *none = ARENA_ARRAY(engine->arena, int32_t, most + 1);
     for (int64_t i = 0; i < most; i++) none[i] = -1;
-    for (int chunk = 0; chunk < N_DECODE_CHUNKS; chunk++) {
+    for (int chunk = 0; chunk < engine->plan->n_chunks; chunk++) {
         engine->input = (StepInput){.chunk = chunk};
         for (int i = 0; i < N_DECODE_INPUTS; i++) engine->input.decode[i] = none;
         stage(cuda);
