@@ -42,9 +42,9 @@ static const Case CASES[] = {
     {"gpt", DTYPE_F32, 7, {3, 12}},
     {"gemma", DTYPE_BF16, 32, {21, 5}},
     {"gpt-oss", DTYPE_F16, 9, {4, 11}},
-    {"hybrid, documents, shared experts", DTYPE_F32, 5, {3, 12}},
+    {"hybrid, documents, shared experts, adapters", DTYPE_F32, 5, {3, 12}},
     {"hybrid", DTYPE_BF16, 5, {9, 2}},
-    {"kimi", DTYPE_BF16, 5, {9, 2}},
+    {"kimi, adapters", DTYPE_BF16, 5, {9, 2}},
     {"deepseek", DTYPE_F32, 5, {3, 12}},
     {"deepseek of long positions", DTYPE_BF16, 12, {6, 13}},
 };
