@@ -41,7 +41,7 @@ return model {
   state_gate_last = false, -- M's gate is behind the norm
   state_floor = 0.0,  -- M's steps are no less, as in Nemotron-H
   delta_tensors = "joined", -- of D's products, in Hugging Face's files of Qwen3-Next; apart in
-                      -- those of Qwen 3.5: only an import and an export need to know
+                      -- those of Qwen 3.5: only an import, an export and adapters need to know
   delta_negative = false, -- D's shares are up to 2, as in OLMo's hybrids
   delta_eps = 0.0,    -- of D's norm; 0: norm_eps
   attention_norms = "before", -- of what A and the feed-forward layer behind it read; or after: of

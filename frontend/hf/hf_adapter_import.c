@@ -724,6 +724,17 @@ static Half *list_halves(const Importer *m, const Model *model, int *out_count) 
     return halves;
 }
 
+static void tell_saved(const Importer *m, const Half *halves, HfAdapterImport *out) {
+    enum { FEW = 4 };
+    for (int i = 0; i < out->n_adapters; i++) {
+        if (!halves[i].whole || hf_adapter_is_head(m->base, halves[i].name)) continue;
+        out->n_saved++;
+        out->saved = arena_printf(m->arena, "%s%s!%s", out->saved ? out->saved : "",
+                                  out->saved ? "," : "", halves[i].name);
+    }
+    if (out->n_saved > FEW) out->saved = NULL;
+}
+
 /* The base, to know its tensors; then the model with the file's adapters. NULL: reported. */
 static const Model *open_all(Importer *m, const char *name, const char *script,
                              const ModelSetting *settings, int n_settings) {
@@ -757,6 +768,7 @@ bool hf_adapter_import(Arena *arena, const char *dir, const char *name, const ch
     const Model *model = open_all(&m, name, script, settings, n_settings);
     *out = (HfAdapterImport){.model = model};
     Half *halves = model ? list_halves(&m, model, &out->n_adapters) : NULL;
+    if (halves) tell_saved(&m, halves, out);
     *out_wrong = halves == NULL;
     bool fine = halves && write_halves(&m, halves, out->n_adapters, model, path);
     safetensors_close(m.file);

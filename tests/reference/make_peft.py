@@ -228,21 +228,23 @@ def check_classes(perilune):
 
 
 # Models whose adapters the program trains: what it is to adapt.
-TRAINED = {"mixtral": ("moe", "all"), "qwen3_moe": ("moe", "q,k,v,o,experts"), "olmoe": ("moe", "k,v,experts"),
-           "glm4_moe": ("moe", "o,experts"),
-           "minimax_m2": ("moe", "experts"), "ernie4_5_moe": ("moe", "q,k"),
-           "deepseek_v3": ("deepseek", "q,k,v,o,experts"), "gpt2": ("gpt", "q,k,v,o,up,down"),
-           "gpt_oss": ("gptoss", "q,experts"), "phi3": ("llama", "all"), "glm4": ("llama", "all"),
-           "gpt_neox": ("neox", "all"), "mamba2": ("hybrid", "state.in"), "falcon_h1": ("hybrid", "q,k,v,o,gate,up,down,state.in"),
-           "nemotron_h": ("hybrid", "q,k,v,o,up,down,state.in"), "bamba": ("hybrid", "state,q"), "lfm2": ("hybrid", "all"),
-           "granite4_dense": ("hybrid", "all"), "qwen3_next": ("hybrid", "state,q,k,v,o,attn.gate"),
-           "qwen3_5": ("hybrid", "all"), "olmo_hybrid": ("hybrid", "all"),
-           "kimi_linear": ("kimi", "state,o"), "gemma": ("gemma", "q+k,gate+up"),
-           "mamba2_tied": ("hybrid", "state.in")}
-
-
+TRAINED = {
+    "mixtral": ("moe", "all"), "qwen3_moe": ("moe", "q,k,v,o,experts"),
+    "olmoe": ("moe", "k,v,experts"), "glm4_moe": ("moe", "o,experts"),
+    "minimax_m2": ("moe", "experts"), "ernie4_5_moe": ("moe", "q,k"),
+    "deepseek_v3": ("deepseek", "q,k,v,o,experts"), "gpt2": ("gpt", "q,k,v,o,up,down"),
+    "gpt_oss": ("gptoss", "q,experts.gate+experts.up,experts.down"),
+    "phi3": ("llama", "q+k+v,o,gate+up,down"), "glm4": ("llama", "all"),
+    "gpt_neox": ("neox", "q+k+v,o,up,down"), "gemma": ("gemma", "q+k,gate+up"),
+    "mamba2": ("hybrid", "state.in"), "mamba2_tied": ("hybrid", "state.in"),
+    "falcon_h1": ("hybrid", "q,k,v,o,gate,up,down,state.in"),
+    "nemotron_h": ("hybrid", "q,k,v,o,up,down,state.in"), "bamba": ("hybrid", "state,q"),
+    "lfm2": ("hybrid", "all"), "granite4_dense": ("hybrid", "all"),
+    "qwen3_next": ("hybrid", "state,q,k,v,o,attn.gate"), "qwen3_5": ("hybrid", "all"),
+    "olmo_hybrid": ("hybrid", "all"), "kimi_linear": ("kimi", "state,o")}
 # Weights that it trains beside them.
-BESIDE = {"qwen3_5": "!wte,!head", "mixtral": "!head,!*.gain", "gemma": "!wte", "mamba2_tied": "!wte"}
+BESIDE = {"qwen3_5": "!wte,!head", "mixtral": "!head,!*.gain", "gemma": "!wte",
+          "mamba2_tied": "!wte"}
 
 
 def check_trained(name, perilune):
@@ -257,7 +259,8 @@ def check_trained(name, perilune):
             file.write(bytes(i * i % VOCAB for i in range(3000)))
         run(perilune, "import", of, "-o", path["base"])
         run(perilune, "train", f"models/{script}.lua", "--set-from", path["base"], "--set", "lora=2",
-            *beside, "--set", "lora_alpha=5", "--set", f"lora_targets={targets}", "--set", "lora_rslora=true", "--load", path["base"],
+            *beside, "--set", "lora_alpha=5", "--set", f"lora_targets={targets}", "--set",
+            "lora_rslora=true", "--load", path["base"],
             "--data", path["t.txt"], "--val-fraction", "0", "--steps", "20", "--lr", "3e-2",
             "--micro-batch", "2", "--global-batch", "2", "--save-trained", path["adapter"])
         run(perilune, "export", path["base"], "--dtype", "f32", "-o", path["base_dir"])
