@@ -201,8 +201,8 @@ function model(description) end
 ---@field dropout? number of x
 ---@field targets? string|string[] of q, k, v, o, attn.gate, gate, up, down, experts.gate, .up,
 ---.down, shared.gate, .up, .down, state.q, .k, .v, .z, .x, .b, .c, .dt, .beta, .a, .f, .g, .o,
----short.b, .c, .x, .o, experts, shared, state, state.in, short, short.in, all; all if absent. "a+b":
----they share an A
+---short.b, .c, .x, .o, experts, shared, state, state.in, short, short.in, all; all if absent.
+---"a+b": they share an A
 ---@field rslora? boolean alpha / sqrt(rank) instead
 
 ---@class perilune.LinearOptions
