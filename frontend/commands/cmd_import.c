@@ -141,9 +141,7 @@ static int import_adapter(CliArgs *args, const Given *given, Diag *diag) {
     printf("model    %s with adapters: %d tensors\n", import.model->name, import.n_adapters);
     printf("wrote    %s\n", given->path);
     if (import.n_saved) {
-        printf("note     %d of them are whole weights beside adapters, which train where --set "
-               "freeze= "
-               "says so (!NAME)\n",
+        printf("note     %d whole, beside adapters; --set freeze=!NAME lets such train on\n",
                import.n_saved);
     }
     printf("next     perilune train models/%s.lua --set-from %s%s%s%s --load %s --load-trained %s "

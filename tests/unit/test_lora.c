@@ -60,7 +60,7 @@ static const Tried TRIED[] = {
       {"routing", "greedy"},
       {"top_k", "2"},
       {"lora", "2"},
-      {"lora_targets", "q,k,v,o,experts.up,shared.down"}}},
+      {"lora_targets", "q,k,v,o,experts.gate+experts.up,shared.down"}}},
     {"adapters of states, with A's that are shared",
      "models/hybrid.lua",
      {SMALL,
