@@ -76,7 +76,7 @@ return model {
   lora_alpha = 0.0,   -- they count alpha / rank times; 0: once
   lora_rslora = false, -- alpha / sqrt(rank) times
   lora_dropout = 0.0, -- of what adapters read
-  lora_targets = "q,k,v,o,gate,up,down,state,short", -- and attn.gate, experts, shared; all
+  lora_targets = "q+attn.gate,k,v,o,gate,up,down,state,short", -- and experts, shared; all
   size = "tiny",
   sizes = {
     tiny = {},

@@ -259,7 +259,7 @@ function nn.attention(m, x, options)
   end
   local out_bias = o.bias
   if o.out_bias ~= nil then out_bias = o.out_bias end
-  local shared = {}
+  local shared = { has = { q = true, k = true, v = true, ["attn.gate"] = o.gate } }
   local function project(letter, y, from, to, std)
     local has_bias = o.bias
     if letter == "o" then has_bias = out_bias end

@@ -48,7 +48,6 @@ end
 
 -- "z_x": what products sharing an A are called in its name.
 local function group_name(names)
-  table.sort(names, function(a, b) return PLACE[a] < PLACE[b] end)
   local letters = {}
   for i, name in ipairs(names) do letters[i] = name:match("(%a+)$") end
   return table.concat(letters, "_")
@@ -73,12 +72,12 @@ local function read_item(item, set)
     end
     set[name] = true
   end
-  local group = #names > 1 and group_name(names)
-  for _, name in ipairs(names) do set[name] = group or true end
+  table.sort(names, function(a, b) return PLACE[a] < PLACE[b] end)
+  for _, name in ipairs(names) do set[name] = #names > 1 and names or true end
 end
 
--- A list of names, or a text of them with commas, as a set: of each target the name of the group
--- that it shares its A with, true where its A is its own, or BY_LAYER.
+-- A list of names, or a text of them with commas, as a set: of each target the list of those that it
+-- shares its A with, true where its A is its own, or BY_LAYER.
 local function read_targets(targets)
   if type(targets) ~= "string" and type(targets) ~= "table" then
     fail("lora: 'targets' must be a text or a list of names: %s", TARGETS_TOLD)
@@ -103,23 +102,36 @@ local OPTIONS = { rank = 8, alpha = NONE, dropout = 0.0, rslora = false, targets
 -- Options that read_lora made: what it knows besides, { group =, shared = } where an A is shared.
 local known = setmetatable({}, { __mode = "k" })
 
--- The group of `target` where the layer says what shares an A: those of its list that are left to
--- it, too.
-local function group_by_layer(target, set, shared)
-  for _, list in ipairs(shared.groups or {}) do
-    local names, has = {}, false
-    for _, name in ipairs(list) do
-      if set[name] == BY_LAYER then names[#names + 1] = name end
-      has = has or name == target
-    end
-    if has then return #names > 1 and group_name(names) or true end
+-- Of targets those that the layer has, and with `set` those alone that are left to it.
+local function those_of(names, shared, set)
+  local some = {}
+  for _, name in ipairs(names) do
+    local has = not shared.has or shared.has[name]
+    if has and (not set or set[name] == BY_LAYER) then some[#some + 1] = name end
   end
-  return true
+  return some
+end
+
+-- The name of the group that shares the A of `target`; nil where its A is its own.
+local function group_of(target, set, shared)
+  local names = set[target]
+  if names == BY_LAYER then
+    names = {}
+    for _, list in ipairs(shared.groups or {}) do
+      for _, name in ipairs(list) do
+        if name == target then names = those_of(list, shared, set) end
+      end
+    end
+  elseif names ~= true then
+    names = shared.has and not shared.has[target] and {} or those_of(names, shared)
+  end
+  return names ~= true and #names > 1 and group_name(names) or nil
 end
 
 -- The options of `lora`, complete; nil where the product called `target` has no adapter.
--- shared: a table of this layer's own, in which products that share an A find what it makes, with
--- groups, lists of targets that share one where the targets leave it to the layer; false: none can.
+-- shared: a table of this layer's own, in which products that share an A find what it makes; has: a
+-- set of the targets that can (all if absent); groups: lists of those that do where `targets` leave
+-- it to the layer. Or false: none can.
 local function read_lora(given, target, shared)
   if given == nil or known[given] and not target then return given end
   local o = read_options("lora", given, OPTIONS)
@@ -134,14 +146,14 @@ local function read_lora(given, target, shared)
   known[o] = {}
   if not target then return o end
   local set = read_targets(o.targets or "all")
-  local group = set[target]
-  if not group then return nil end
-  if group == BY_LAYER then group = shared and group_by_layer(target, set, shared) or true end
-  if group ~= true and shared == false then
+  local of = set[target]
+  if not of then return nil end
+  if type(of) == "table" and of ~= BY_LAYER and shared == false then
     fail("lora: '%s' shares an A ('%s'), which products of latent attention cannot: give their "
-      .. "targets with commas between", target, group:gsub("_", "+"))
+      .. "targets with commas between", target, table.concat(of, "+"))
   end
-  if group ~= true and shared then known[o] = { group = group, shared = shared } end
+  local group = shared and group_of(target, set, shared)
+  if group then known[o] = { group = group, shared = shared } end
   return o
 end
 

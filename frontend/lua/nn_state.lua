@@ -27,6 +27,19 @@ local STATE_SPACE = { { "state.z", "state.x", "state.b", "state.c", "state.dt" }
 local SHORT = { { "short.b", "short.c", "short.x" } }
 local DELTA_JOINED = { { "state.q", "state.k", "state.v", "state.z" }, { "state.beta", "state.a" } }
 local DELTA_APART = { { "state.q", "state.k", "state.v" } }
+local KIMI_DELTA = { { "state.q" }, { "state.k" }, { "state.v" }, { "state.beta" } }
+local GATED_LINEAR = { { "state.q" }, { "state.k" }, { "state.v" }, { "state.z" } }
+
+-- Lists of `groups` as a set, and with `more` lists, too: targets that read what their layer does.
+local function set_of(groups, more)
+  local set = {}
+  for _, lists in ipairs{ groups, more } do
+    for _, list in ipairs(lists) do
+      for _, target in ipairs(list) do set[target] = true end
+    end
+  end
+  return set
+end
 
 local function convolve(layer, m, x, options)
   check_arguments(layer, m, x)
@@ -115,9 +128,9 @@ end
 
 -- What a layer makes of x [batch, seq, model]: products, products with a convolution behind them,
 -- and numbers for each head, in f32, as what decays is a power of them. groups: targets of adapters
--- that share an A.
-local function projections(layer, m, x, o, groups)
-  local made, shared = {}, { groups = groups }
+-- that share an A; others: more of them that can.
+local function projections(layer, m, x, o, groups, others)
+  local made, shared = {}, { groups = groups, has = set_of(groups, others) }
   local function lora_of(letter) -- of f_a and f_b, f
     return read_lora(o.lora, "state." .. letter:match("^%a+"), shared)
   end
@@ -262,7 +275,8 @@ end
 function nn.delta_net(m, x, options)
   local o = read_common("delta_net", m, x, options,
     { name = "delta", conv_bias = false, negative = false, joined = true })
-  local made = projections("delta_net", m, x, o, o.joined and DELTA_JOINED or DELTA_APART)
+  local made = projections("delta_net", m, x, o, o.joined and DELTA_JOINED or DELTA_APART,
+    DELTA_JOINED)
   local q, k = unit(made.convolved("q", KEYS)), unit(made.convolved("k", KEYS))
   local v, z = made.convolved("v", VALUES), made.linear("z", x, "model", VALUES)
   local _, log_decay = decays(m, made.heads("a"), o)
@@ -295,7 +309,7 @@ function nn.kimi_delta(m, x, options)
   local o = read_common("kimi_delta", m, x, options,
     { name = "kda", conv_bias = false, rank = rawget(m, "state_values") or 1 })
   rank_axis(m, "kimi_delta", o, "state_rank")
-  local made = projections("kimi_delta", m, x, o)
+  local made = projections("kimi_delta", m, x, o, KIMI_DELTA)
   local q, k = unit(made.convolved("q", KEYS)), unit(made.convolved("k", KEYS))
   local v = made.convolved("v", VALUES)
   local _, log_decay = decays(m, made.low_rank("f", "state_rank", EACH_KEY, "f32"), o, EACH_KEY)
@@ -329,7 +343,7 @@ function nn.gated_linear_attention(m, x, options)
       out_std = NONE, decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE, lora = NONE })
   check_coefficient(layer, "temper", o.temper)
   rank_axis(m, layer, o, "decay_rank")
-  local made = projections(layer, m, x, o)
+  local made = projections(layer, m, x, o, GATED_LINEAR)
   local q, k = made.linear("q", x, "model", KEYS), made.linear("k", x, "model", KEYS)
   local v, z = made.linear("v", x, "model", VALUES), made.linear("z", x, "model", VALUES)
   local bias = m:param(o.name .. ".ba", EACH_KEY,
