@@ -76,8 +76,8 @@ local function read_item(item, set)
   for _, name in ipairs(names) do set[name] = #names > 1 and names or true end
 end
 
--- A list of names, or a text of them with commas, as a set: of each target the list of those that it
--- shares its A with, true where its A is its own, or BY_LAYER.
+-- A list of names, or a text of them with commas, as a set: of each target the list of those that
+-- it shares its A with, true where its A is its own, or BY_LAYER.
 local function read_targets(targets)
   if type(targets) ~= "string" and type(targets) ~= "table" then
     fail("lora: 'targets' must be a text or a list of names: %s", TARGETS_TOLD)
