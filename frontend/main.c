@@ -393,6 +393,7 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune export tuned.safetensors --like Llama-3.2-1B -o tuned\n"
      "  perilune export old.safetensors --model models/gpt.lua --set size=124m --dtype f32 -o "
      "gpt\n"
+     "  perilune export adapter.safetensors --adapter -o peft\n"
      "  perilune export tuned.safetensors --format gguf --dtype q4_K --like Llama-3.2-1B -o "
      "tuned.gguf\n",
      cmd_export},

@@ -41,7 +41,7 @@ return model {
   state_gate_last = false, -- M's gate is behind the norm
   state_floor = 0.0,  -- M's steps are no less, as in Nemotron-H
   delta_tensors = "joined", -- of D's products, in Hugging Face's files of Qwen3-Next; apart in
-                      -- those of Qwen 3.5: only an import and an export need to know
+                      -- those of Qwen 3.5: only an import, an export and adapters need to know
   delta_negative = false, -- D's shares are up to 2, as in OLMo's hybrids
   delta_eps = 0.0,    -- of D's norm; 0: norm_eps
   attention_norms = "before", -- of what A and the feed-forward layer behind it read; or after: of
@@ -72,6 +72,11 @@ return model {
   desirable_weight = 1.0, undesirable_weight = 1.0, online = false, -- dpo, ... (nn.preference)
   policy = "none",    -- or grpo, dapo, dr_grpo, gspo: rewards of what it writes (nn.policy)
   clip = 0.2, clip_high = 0.0, kl = 0.0, -- of it
+  lora = 0,           -- rank of adapters beside frozen weights (nn.lora); 0: none, all train
+  lora_alpha = 0.0,   -- they count alpha / rank times; 0: once
+  lora_rslora = false, -- alpha / sqrt(rank) times
+  lora_dropout = 0.0, -- of what adapters read
+  lora_targets = "q+attn.gate,k,v,o,gate,up,down,state,short", -- and experts, shared; all
   size = "tiny",
   sizes = {
     tiny = {},
@@ -158,6 +163,7 @@ return model {
     end
     if not (m.delta_eps >= 0) then error("delta_eps must be at least 0", 0) end
     local documents, places = nn.documents(m, tokens, m.documents)
+    local lora = nn.lora(m)
     local function norm(x, name)
       return nn.rmsnorm(m, x, "model",
         { name = name, eps = m.norm_eps, plus_one = m.norm_plus_one })
@@ -179,6 +185,7 @@ return model {
       M = function(x)
         local y = nn.state_space(m, scaled(x, m.state_in),
           { taps = m.taps, conv_bias = m.conv_bias, norm_eps = m.norm_eps, places = places,
+            lora = lora,
             dt_floor = m.state_floor, gate_last = m.state_gate_last,
             norm_over = m.state_normed and m.state_norm or "none",
             scales = { z = times[1], x = times[2], b = times[3], c = times[4], dt = times[5] } })
@@ -188,23 +195,28 @@ return model {
       D = function(x)
         return nn.delta_net(m, x,
           { taps = m.taps, norm_eps = m.delta_eps > 0 and m.delta_eps or m.norm_eps,
-            negative = m.delta_negative, places = places })
+            negative = m.delta_negative, places = places, lora = lora,
+            joined = m.delta_tensors == "joined" })
       end,
       G = function(x)
-        return nn.gated_linear_attention(m, x, { norm_eps = m.norm_eps, places = places })
+        return nn.gated_linear_attention(m, x,
+          { norm_eps = m.norm_eps, places = places, lora = lora })
       end,
       K = function(x)
-        return nn.kimi_delta(m, x, { taps = m.taps, norm_eps = m.norm_eps, places = places })
+        return nn.kimi_delta(m, x,
+          { taps = m.taps, norm_eps = m.norm_eps, places = places, lora = lora })
       end,
-      F = function(x) return nn.mlp(m, x, { act = m.act, bias = false }) end,
-      C = function(x) return nn.short_convolution(m, x, { taps = m.taps, places = places }) end,
+      F = function(x) return nn.mlp(m, x, { act = m.act, bias = false, lora = lora }) end,
+      C = function(x)
+        return nn.short_convolution(m, x, { taps = m.taps, places = places, lora = lora })
+      end,
       A = function(x)
         local scale = m.attention_scale > 0 and m.attention_scale or 1 / math.sqrt(m.head)
         local y = nn.attention(m, scaled(x, m.attention_in),
           { rotary = m.rotary and { base = m.rotary_base, share = m.rotary_share } or nil,
             scale = scale * m.key_scale, qk_norm = m.qk_norm, qk_norm_over = m.qk_norm_over,
             qk_norm_plus_one = m.norm_plus_one, norm_eps = m.norm_eps, gate = m.attention_gate,
-            documents = documents })
+            documents = documents, lora = lora })
         return scaled(y, m.attention_out)
       end,
     }
@@ -213,13 +225,13 @@ return model {
     end
     local function feed(x, i)
       if m.feed == "swiglu" or i <= m.dense_layers then
-        return scaled(nn.swiglu(m, x, { act = m.act, gate_scale = fed[1] }), fed[2])
+        return scaled(nn.swiglu(m, x, { act = m.act, gate_scale = fed[1], lora = lora }), fed[2])
       end
       return nn.moe(m, x,
         { top_k = m.top_k, capacity = m.capacity, scores = m.scores, normalize = m.normalize,
           sum_plus = m.sum_plus, scale = m.gate_scale, act = m.act, shared = m.shared,
           shared_gate = m.shared_gate, bias_rate = m.bias and m.bias_rate or nil,
-          balance = m.balance, z = m.router_z })
+          balance = m.balance, z = m.router_z, lora = lora })
     end
     local x = scaled(nn.embedding(m, "wte", tokens, "vocab", "model"), m.embedding_scale)
     x = nn.dropout(x, m.dropout)

@@ -40,6 +40,11 @@ return model {
   desirable_weight = 1.0, undesirable_weight = 1.0, online = false, -- dpo, ... (nn.preference)
   policy = "none",    -- or grpo, dapo, dr_grpo, gspo: rewards of what it writes (nn.policy)
   clip = 0.2, clip_high = 0.0, kl = 0.0, -- of it
+  lora = 0,           -- rank of adapters beside frozen weights (nn.lora); 0: none, all train
+  lora_alpha = 0.0,   -- they count alpha / rank times; 0: once
+  lora_rslora = false, -- alpha / sqrt(rank) times
+  lora_dropout = 0.0, -- of what adapters read
+  lora_targets = "q,k,v,o,state", -- and gate, up, down of dense layers; experts, shared; all
   size = "tiny",
   sizes = {
     tiny = {},
@@ -60,16 +65,19 @@ return model {
       error("pattern is '" .. m.pattern:sub(1, 40) .. "'; it is letters for layers: K or A", 0)
     end
     local documents, places = nn.documents(m, tokens, m.documents)
+    local lora = nn.lora(m)
     local mix = {
       K = function(x)
-        return nn.kimi_delta(m, x, { taps = m.taps, norm_eps = m.norm_eps, places = places })
+        return nn.kimi_delta(m, x,
+          { taps = m.taps, norm_eps = m.norm_eps, places = places, lora = lora })
       end,
       A = function(x)
         return nn.mla(m, x, { q_rank = m.q_rank, rotary = false, norm_eps = m.latent_eps,
-                              documents = documents })
+                              documents = documents, lora = lora })
       end,
     }
     return nn.expert_decoder(m, tokens, labels, {
+      lora = lora,
       attention = function(x, layer)
         local at = (layer - 1) % #m.pattern + 1
         return mix[m.pattern:sub(at, at)](x)
@@ -77,7 +85,7 @@ return model {
       moe = { top_k = m.top_k, groups = m.groups, kept_groups = m.kept_groups, group_best = 2,
               capacity = m.capacity, scores = "sigmoid", normalize = m.normalize,
               scale = m.gate_scale, act = m.act, shared = m.shared, bias_rate = m.bias_rate,
-              balance = m.balance, z = m.router_z },
+              balance = m.balance, z = m.router_z, lora = lora },
     })
   end,
 }

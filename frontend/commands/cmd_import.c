@@ -140,9 +140,14 @@ static int import_adapter(CliArgs *args, const Given *given, Diag *diag) {
     const char *base = cli_text(args, OPT_SET_FROM, "");
     printf("model    %s with adapters: %d tensors\n", import.model->name, import.n_adapters);
     printf("wrote    %s\n", given->path);
-    printf("next     perilune train models/%s.lua --set-from %s --load %s --load-trained %s --data "
-           "FILE\n",
-           import.model->name, given->path, base, given->path);
+    if (import.n_saved) {
+        printf("note     %d whole, beside adapters; --set freeze=!NAME lets such train on\n",
+               import.n_saved);
+    }
+    printf("next     perilune train models/%s.lua --set-from %s%s%s%s --load %s --load-trained %s "
+           "--data FILE\n",
+           import.model->name, given->path, import.saved ? " --set 'freeze=" : "",
+           import.saved ? import.saved : "", import.saved ? "'" : "", base, given->path);
     return EXIT_DONE;
 }
 

@@ -2,6 +2,7 @@
 
 #include "runtime/checkpoint/tensor_copy.h"
 #include "runtime/checkpoint/tensor_values.h"
+#include "runtime/engine.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -17,6 +18,11 @@ typedef struct Adapter {
     int64_t first, n_experts; /* of the part; 0 and 1 where there are none */
     int n_in_axes, n_out_axes;
 } Adapter;
+
+static bool ends_with(const char *name, const char *end) {
+    size_t length = strlen(name), n = strlen(end);
+    return length >= n && strcmp(name + length - n, end) == 0;
+}
 
 bool hf_adapter_is_name(const char *name) {
     const char *dot = strrchr(name, '.');
@@ -35,15 +41,50 @@ static int compare_halves(const void *a, const void *b) {
     return strcmp(((const HfHalf *)a)->name, ((const HfHalf *)b)->name);
 }
 
-/* The model's half of a weight's adapter, or NULL. */
-static const HfHalf *find_half(const HfExport *export, const char *weight, char half) {
-    const HfHalf key = {arena_printf(export->arena, "%s.lora_%c", weight, half), NULL};
+static const HfHalf *find_named(const HfExport *export, const char *name) {
+    const HfHalf key = {name, NULL};
     if (!export->n_halves) return NULL;
     return bsearch(&key, export->halves, (size_t) export->n_halves, sizeof(key), compare_halves);
 }
 
-bool hf_adapter_is_of(const HfExport *export, const char *weight) {
-    return find_half(export, weight, 'a') != NULL;
+bool hf_adapter_is_known(const HfExport *export, const char *name) {
+    return find_named(export, name) != NULL;
+}
+
+const char *hf_adapter_first_weight(Arena *arena, const char *a) {
+    const char *end = strrchr(a, '.');
+    const char *whose = arena_strndup(arena, a, (size_t)(end - a)), *dot = strrchr(whose, '.');
+    const char *last = dot ? dot + 1 : whose;
+    if (last[0] == 'w' || !strchr(last, '_')) return whose;
+    return arena_printf(arena, "%.*sw%.*s", (int)(last - whose), whose, (int)strcspn(last, "_"),
+                        last);
+}
+
+/* "blocks.0.ssm.z_x.lora_a" is of blocks.0.ssm.wz and .wx. */
+static bool is_shared_by(const char *a, const char *weight) {
+    const char *dot = strrchr(weight, '.'), *last = dot ? dot + 1 : weight;
+    const size_t before = (size_t)(last - weight);
+    if (last[0] != 'w' || strncmp(a, weight, before) != 0) return false;
+    a += before;
+    if (a[0] == 'w' || strcspn(a, "_") > strcspn(a, ".")) return false; /* a weight's own */
+    for (;; a++) {
+        const size_t length = strcspn(a, "_.");
+        if (strncmp(a, last + 1, length) == 0 && !last[1 + length]) return true;
+        a += length;
+        if (*a != '_') return false;
+    }
+}
+
+/* The model's half of a weight's adapter, or NULL. A first half may be one that it shares. */
+static const HfHalf *find_half(const HfExport *export, const char *weight, char half) {
+    const HfHalf *own = find_named(export, arena_printf(export->arena, "%s.lora_%c", weight, half));
+    if (own || half == 'b') return own;
+    if (!find_named(export, arena_printf(export->arena, "%s.lora_b", weight))) return NULL;
+    for (int i = 0; i < export->n_halves; i++) {
+        const char *name = export->halves[i].name;
+        if (name[strlen(name) - 1] == 'a' && is_shared_by(name, weight)) return &export->halves[i];
+    }
+    return NULL;
 }
 
 static double number_of(const Model *model, const char *name) {
@@ -184,14 +225,16 @@ const char *hf_adapter_module(Arena *arena, const char *theirs) {
 
 /* What one module has there: of each part of its tensor that has an adapter, the adapter. Those of
  * several are one of their ranks' sum: its A has theirs one after the other, its B is zero where
- * rows of one part meet numbers of another. */
+ * rows of one part meet numbers of another. An A that several share is there once. */
 typedef struct Module {
     const HfItem *item;
     int n; /* parts with adapters */
     const HfPart *parts[HF_MAX_PARTS];
     Adapter of[HF_MAX_PARTS];
-    int64_t n_in, n_out, rank; /* of the whole */
-    int64_t experts;           /* that it has, as one tensor; else 1 */
+    int64_t first_rank[HF_MAX_PARTS]; /* of the whole's, that is the part's first */
+    bool again[HF_MAX_PARTS];         /* an earlier part has its A */
+    int64_t n_in, n_out, rank;        /* of the whole */
+    int64_t experts;                  /* that it has, as one tensor; else 1 */
 } Module;
 
 /* Axes of what is here of the weight before those of inputs. */
@@ -206,8 +249,14 @@ static bool find_module(const HfExport *export, const HfItem *item, Module *out)
         const HfPart *part = &item->parts[p];
         Adapter *of = &out->of[out->n];
         if (!find_adapter(export, part, of)) continue;
+        out->first_rank[out->n] = out->rank;
+        for (int k = 0; k < out->n && !out->again[out->n]; k++) {
+            out->again[out->n] =
+                strcmp(out->of[k].a.name, of->a.name) == 0 && out->of[k].first == of->first;
+            if (out->again[out->n]) out->first_rank[out->n] = out->first_rank[k];
+        }
+        if (!out->again[out->n]) out->rank += of->rank;
         out->parts[out->n++] = part;
-        out->rank += of->rank;
         out->n_in = of->n_in;
     }
     if (out->n == 0) return false;
@@ -230,7 +279,25 @@ static bool is_run(const HfPart *part, const Adapter *of) {
     return true;
 }
 
+/* Of these types PEFT (0.21) refuses adapters of a module that their fastest kernels read by
+ * themselves. */
+static bool is_refused(const HfExport *export, const char *theirs) {
+    static const char *const TYPES[] = {"mamba2", "falcon_h1", "nemotron_h"};
+    bool is = false;
+    for (size_t i = 0; i < sizeof(TYPES) / sizeof(TYPES[0]); i++) {
+        is = is || strcmp(export->type->name, TYPES[i]) == 0;
+    }
+    return is && ends_with(theirs, ".out_proj.weight");
+}
+
 static bool check_module(const HfExport *export, const Module *module, Diag *diag) {
+    if (is_refused(export, module->item->theirs)) {
+        diag_error(diag, (SourceLoc){export->path, 0},
+                   "PEFT takes no adapter of '%s' in a %s: export the merged weights instead, or "
+                   "train with lora_targets that leave state.o out (state.in)",
+                   hf_adapter_module(export->arena, module->item->theirs), export->type->name);
+        return false;
+    }
     for (int p = 0; p < module->n; p++) {
         const HfPart *part = module->parts[p];
         if (leading_axes(part, module->of[p].n_in_axes, module->of[p].n_out_axes) > 0 &&
@@ -340,8 +407,9 @@ static bool put_half(const HfExport *export, SafetensorsWriter *writer, const ch
     char *room = calloc(1, bytes);
     if (!room) BUG("out of memory");
     bool fine = true;
-    int64_t first = 0;
-    for (int p = 0; fine && p < module->n; first += module->of[p++].rank) {
+    for (int p = 0; fine && p < module->n; p++) {
+        const int64_t first = module->first_rank[p];
+        if (half == 'A' && module->again[p]) continue;
         for (int64_t e = 0; fine && e < module->experts; e++) {
             fine = half == 'A' ? copy_a(export, module, p, e, first, room, diag)
                                : copy_b(export, module, p, e, first, room, diag);
@@ -350,11 +418,6 @@ static bool put_half(const HfExport *export, SafetensorsWriter *writer, const ch
     fine = fine && safetensors_writer_put(writer, name, room, bytes, diag);
     free(room);
     return fine;
-}
-
-static bool ends_with(const char *name, const char *end) {
-    size_t length = strlen(name), n = strlen(end);
-    return length >= n && strcmp(name + length - n, end) == 0;
 }
 
 static const char GATE_UP[] = ".mlp.experts.gate_up_proj", DOWN[] = ".mlp.experts.down_proj";
@@ -376,42 +439,75 @@ const char *hf_adapter_name(Arena *arena, const char *theirs, bool both, char ha
     return arena_printf(arena, "base_model.model.%s.lora_%c.weight", module, half);
 }
 
-const char *hf_adapter_head_name(Arena *arena, const char *theirs) {
+const char *hf_adapter_saved_name(Arena *arena, const char *theirs) {
     return arena_printf(arena, "base_model.model.%s", theirs);
 }
 
-/* A matrix [rows, columns] as its transpose. */
-static bool put_transposed(const HfExport *export, SafetensorsWriter *writer, const char *name,
-                           const SafetensorsInfo *info, int64_t rows, int64_t columns, Diag *diag) {
-    const size_t bytes = (size_t)(rows * columns) * (size_t)dtype_bytes(export->dtype);
-    void *room = malloc(bytes);
+/* --- what is whole beside them (modules_to_save) --- */
+
+const HfItem *hf_adapter_whole(const HfLayout *layout, const char *ours) {
+    for (int i = 0; i < layout->n_items; i++) {
+        const HfItem *item = &layout->items[i];
+        const HfPart *part = &item->parts[0];
+        if (item->n_parts > 1 || strcmp(part->ours, ours) != 0) continue;
+        const bool all = part->type.rank == part->whole.rank; /* not one expert's */
+        return all && ends_with(item->theirs, ".weight") ? item : NULL;
+    }
+    return NULL;
+}
+
+bool hf_adapter_is_saved(const HfExport *export, const char *ours) {
+    SafetensorsInfo info;
+    const Safetensors *file = export->trained ? export->trained : export->weights;
+    if (hf_adapter_is_head(export->model, ours)) return true;
+    return safetensors_find_metadata(file, ENGINE_TRAINED_ALONE_KEY) &&
+           safetensors_find(file, ours, &info) && hf_adapter_whole(&export->layout, ours);
+}
+
+const char *hf_adapter_tied(Arena *arena, const Model *model, const HfFamily *family,
+                            const HfType *type, const HfLayout *layout, const HfItem *item) {
+    if (strcmp(item->parts[0].ours, "wte") != 0 || !family->output) return NULL;
+    for (int i = 0; i < layout->n_items; i++) {
+        if (strstr(family->output, layout->items[i].theirs)) return NULL; /* a table of its own */
+    }
+    if (hf_classes_count(model) > 0) return NULL;
+    const char *blank = strchr(family->output, ' '); /* GPT-NeoX's own is the second */
+    if (!blank) return family->output;
+    if (strcmp(type->name, "gpt_neox") == 0) return blank + 1;
+    return arena_strndup(arena, family->output, (size_t)(blank - family->output));
+}
+
+/* By the end of a module's name PEFT finds it: of those outside layers that are no tables, whose
+ * last words others may end with (norm), the whole. */
+static const char *saved_as(const HfExport *export, const HfItem *item) {
+    static const char *const TABLES[] = {"wte", "head", HEAD};
+    const char *module = hf_adapter_module(export->arena, item->theirs);
+    const char *dot = strrchr(module, '.'), *ours = item->parts[0].ours;
+    bool last = strncmp(ours, "blocks.", strlen("blocks.")) == 0;
+    for (size_t i = 0; i < sizeof(TABLES) / sizeof(TABLES[0]); i++) {
+        last = last || strcmp(ours, TABLES[i]) == 0;
+    }
+    return dot && last ? dot + 1 : module;
+}
+
+/* A weight, or again as the head that shares it: its tensor, or its numbers. */
+static bool visit_saved(HfExport *export, SafetensorsWriter *writer, bool declare,
+                        const HfItem *item, const char *theirs, Diag *diag) {
+    const char *name = hf_adapter_saved_name(export->arena, theirs);
+    size_t bytes = (size_t)dtype_bytes(export->dtype);
+    for (int i = 0; i < item->n_dims; i++) bytes *= (size_t)item->shape[i];
+    if (declare) {
+        safetensors_writer_add_tensor(writer, name, tensor_file_dtype(export->dtype), item->shape,
+                                      item->n_dims);
+        export->n_bytes += bytes;
+        return true;
+    }
+    void *room = calloc(1, bytes);
     if (!room) BUG("out of memory");
-    const TensorCopy copy = {.rank = 2,
-                             .size = {columns, rows},
-                             .from_stride = {1, columns},
-                             .to_stride = {rows, 1},
-                             .from = info->data,
-                             .to = room};
-    bool fine = copy_numbers(export, info->name, copy, diag) &&
+    bool fine = hf_export_fill(export, item, room, diag) &&
                 safetensors_writer_put(writer, name, room, bytes, diag);
     free(room);
     return fine;
-}
-
-/* What trained whole: its tensor, or its numbers. */
-static bool visit_head(HfExport *export, SafetensorsWriter *writer, bool declare,
-                       const HfItem *item, Diag *diag) {
-    const char *name = hf_adapter_head_name(export->arena, item->theirs), *path;
-    SafetensorsInfo info;
-    if (!hf_export_find(export, HEAD, &info, &path)) BUG("'%s' is gone", HEAD);
-    if (!declare) {
-        return put_transposed(export, writer, name, &info, item->shape[1], item->shape[0], diag);
-    }
-    safetensors_writer_add_tensor(writer, name, tensor_file_dtype(export->dtype), item->shape,
-                                  item->n_dims);
-    export->n_bytes +=
-        (size_t)(item->shape[0] * item->shape[1]) * (size_t)dtype_bytes(export->dtype);
-    return true;
 }
 
 static bool has_text(const json_t *list, const char *text) {
@@ -423,8 +519,9 @@ static bool has_text(const json_t *list, const char *text) {
 
 /* What the configuration says of the modules. */
 typedef struct Named {
-    json_t *modules, *parameters;
-    json_t *ranks, *alphas; /* of those that several adapters of ours are one of */
+    json_t *modules, *parameters, *saved;
+    bool tied;              /* the head shares a table that is saved */
+    json_t *ranks, *alphas; /* of those that several adapters of ours are one of, with A's apart */
     bool experts;           /* are there any? */
     bool roots;             /* is the scale alpha / sqrt(rank)? */
 } Named;
@@ -454,10 +551,24 @@ static void name_module(const HfExport *export, const Module *module, Named *nam
     json_t *list = parameter ? named->parameters : named->modules;
     if (has_text(list, parameter ? parameter : name)) return;
     json_array_append_new(list, json_string(parameter ? parameter : name));
-    if (module->n == 1) return;
+    if (module->rank == module->of[0].rank) return;
     const double alpha = alpha_of(export, named, (double)module->rank);
     json_object_set_new(named->ranks, name, json_integer((json_int_t)module->rank));
     json_object_set_new(named->alphas, name, json_real(alpha));
+}
+
+/* A module that is saved, and how. As PEFT has it, a tied head is in the file once more. */
+static bool visit_module(HfExport *export, SafetensorsWriter *writer, bool declare,
+                         const HfItem *item, Named *named, Diag *diag) {
+    const char *name = saved_as(export, item);
+    const char *tied = hf_adapter_tied(export->arena, export->model, export->family, export->type,
+                                       &export->layout, item);
+    if (declare && !has_text(named->saved, name)) {
+        json_array_append_new(named->saved, json_string(name));
+    }
+    named->tied = named->tied || tied;
+    return visit_saved(export, writer, declare, item, item->theirs, diag) &&
+           (!tied || visit_saved(export, writer, declare, item, tied, diag));
 }
 
 /* Have both of a layer's tensors of all experts adapters? */
@@ -482,8 +593,8 @@ static bool visit_adapters(HfExport *export, SafetensorsWriter *writer, bool dec
     for (int i = 0; i < export->layout.n_items; i++) {
         const HfItem *item = &export->layout.items[i];
         Module of;
-        if (hf_adapter_is_head(export->model, item->parts[0].ours) &&
-            !visit_head(export, writer, declare, item, diag)) {
+        if (hf_adapter_is_saved(export, item->parts[0].ours) &&
+            !visit_module(export, writer, declare, item, named, diag)) {
             return false;
         }
         if (!find_module(export, item, &of)) continue;
@@ -528,25 +639,30 @@ static json_t *make_config(const HfExport *export, const Named *named) {
     const double dropout = named->experts ? 0.0 : number_of(model, "lora_dropout");
     bool columns = strcmp(export->type->name, "gpt2") == 0; /* its Conv1D has [in, out] */
     bool classes = hf_classes_count(model) > 0;
-    json_t *head = classes ? json_pack("[s]", HEAD) : json_null();
+    json_t *saved = json_array_size(named->saved) ? json_copy(named->saved) : json_null();
     json_t *config = json_pack(
         "{s:s, s:s, s:I, s:f, s:f, s:b, s:O, s:O, s:O, s:O, s:s, s:b, s:b, s:o, s:n, s:b}",
         "peft_type", "LORA", "task_type", classes ? "SEQ_CLS" : "CAUSAL_LM", "r", (json_int_t)rank,
         "lora_alpha", alpha_of(export, named, rank), "lora_dropout", dropout, "use_rslora",
         named->roots, "target_modules", named->modules, "target_parameters", named->parameters,
         "rank_pattern", named->ranks, "alpha_pattern", named->alphas, "bias", "none",
-        "fan_in_fan_out", columns, "inference_mode", 1, "modules_to_save", head,
+        "fan_in_fan_out", columns, "inference_mode", 1, "modules_to_save", saved,
         "base_model_name_or_path", "init_lora_weights", 1);
     if (!config) BUG("out of memory");
     if (export->like) {
         json_object_set_new(config, "base_model_name_or_path", json_string(export->like));
     }
+    if (named->tied) json_object_set_new(config, "ensure_weight_tying", json_true());
     return config;
 }
 
 bool hf_adapter_write(HfExport *export, const char *dir, Diag *diag) {
-    Named named = {json_array(),  json_array(),        json_object(),
-                   json_object(), has_experts(export), false};
+    Named named = {.modules = json_array(),
+                   .parameters = json_array(),
+                   .saved = json_array(),
+                   .ranks = json_object(),
+                   .alphas = json_object(),
+                   .experts = has_experts(export)};
     named.roots = !named.experts && number_of(export->model, "lora_rslora") > 0;
     bool fine = write_weights(export, dir, &named, diag);
     json_t *config = fine ? make_config(export, &named) : NULL;
@@ -554,6 +670,7 @@ bool hf_adapter_write(HfExport *export, const char *dir, Diag *diag) {
     json_decref(config);
     json_decref(named.modules);
     json_decref(named.parameters);
+    json_decref(named.saved);
     json_decref(named.ranks);
     json_decref(named.alphas);
     return fine;

@@ -1,7 +1,8 @@
 /* Adapters of low rank (nn.lora) beside a model's weights: merged into them, or as PEFT has them.
  *
  * A weight W [from, to] with an adapter does as W + scale A B does, A [from, lora], B [lora, to];
- * experts, [experts, from, to], have one each.
+ * experts, [experts, from, to], have one each. Weights wz and wx that share an A have z_x.lora_a,
+ * wz.lora_b and wx.lora_b.
  */
 #ifndef FRONTEND_HF_HF_ADAPTER_H
 #define FRONTEND_HF_HF_ADAPTER_H
@@ -10,6 +11,9 @@
 
 /* Is it the name of an adapter, NAME.lora_a or NAME.lora_b? */
 bool hf_adapter_is_name(const char *name);
+
+/* The weight of a first half, or the first of those that share it. */
+const char *hf_adapter_first_weight(Arena *arena, const char *a);
 
 /* Is a half of an adapter one for each expert, which its first axis is? */
 bool hf_adapter_of_experts(const Model *model, const Type *half);
@@ -42,11 +46,19 @@ bool hf_adapter_find(HfExport *export, Diag *diag);
 /* Is it the head of a model that tells classes of texts or rewards? It trains beside adapters, and
  * PEFT keeps it with them (modules_to_save). */
 bool hf_adapter_is_head(const Model *model, const char *name);
+/* The tensor there that a parameter alone is all of, a module's weight; NULL: there is none. */
+const HfItem *hf_adapter_whole(const HfLayout *layout, const char *ours);
+/* Is a parameter kept whole beside the adapters, as it was trained with them: is it such a head, or
+ * in a file of what was trained alone (ENGINE_TRAINED_ALONE_KEY), and whole in a module? */
+bool hf_adapter_is_saved(const HfExport *export, const char *ours);
 /* PEFT's name of it, by that of the weight there. */
-const char *hf_adapter_head_name(Arena *arena, const char *theirs);
+const char *hf_adapter_saved_name(Arena *arena, const char *theirs);
+/* Of embeddings whose table the head shares, the head's name there; else NULL. */
+const char *hf_adapter_tied(Arena *arena, const Model *model, const HfFamily *family,
+                            const HfType *type, const HfLayout *layout, const HfItem *item);
 
-/* Has the model an adapter beside this weight? */
-bool hf_adapter_is_of(const HfExport *export, const char *weight);
+/* Has the model a half of an adapter with this name? */
+bool hf_adapter_is_known(const HfExport *export, const char *name);
 /* Are both halves of the weight's adapter there, with the shapes of the model? False: reported. A
  * weight that has none is fine. */
 bool hf_adapter_check(const HfExport *export, const HfPart *part, Diag *diag);

@@ -18,30 +18,32 @@ static const double MAX_ALPHA = 1e6;
 
 /* Their modules and what nn.lua calls the products, by the ends of the weights' names; those of
  * experts come before those that their names end with, too. */
-static const struct {
+typedef struct Target {
     const char *ours, *target;
-} TARGETS[] = {{".moe.wgate", "experts.gate"},
-               {".moe.wup", "experts.up"},
-               {".moe.wdown", "experts.down"},
-               {".shared.wgate", "shared.gate"},
-               {".shared.wup", "shared.up"},
-               {".shared.wdown", "shared.down"},
-               {".wq", "q"},
-               {".wk", "k"},
-               {".wv", "v"},
-               {".wo", "o"},
-               {".wq_a", "q"},
-               {".wq_nope", "q"},
-               {".wq_rope", "q"},
-               {".wq_b_nope", "q"},
-               {".wq_b_rope", "q"},
-               {".wk_rope", "k"},
-               {".wkv_a", "k"},
-               {".wgate", "gate"},
-               {".wup", "up"},
-               {".wdown", "down"},
-               {".w1", "up"},
-               {".w2", "down"}};
+} Target;
+static const Target TARGETS[] = {{".moe.wgate", "experts.gate"},
+                                 {".moe.wup", "experts.up"},
+                                 {".moe.wdown", "experts.down"},
+                                 {".shared.wgate", "shared.gate"},
+                                 {".shared.wup", "shared.up"},
+                                 {".shared.wdown", "shared.down"},
+                                 {".attn.wgate", "attn.gate"},
+                                 {".wq", "q"},
+                                 {".wk", "k"},
+                                 {".wv", "v"},
+                                 {".wo", "o"},
+                                 {".wq_a", "q"},
+                                 {".wq_nope", "q"},
+                                 {".wq_rope", "q"},
+                                 {".wq_b_nope", "q"},
+                                 {".wq_b_rope", "q"},
+                                 {".wk_rope", "k"},
+                                 {".wkv_a", "k"},
+                                 {".wgate", "gate"},
+                                 {".wup", "up"},
+                                 {".wdown", "down"},
+                                 {".w1", "up"},
+                                 {".w2", "down"}};
 enum { N_TARGETS = sizeof(TARGETS) / sizeof(TARGETS[0]) };
 
 typedef struct Importer {
@@ -144,27 +146,74 @@ static bool check_config(Importer *m) {
     return true;
 }
 
-/* Whole modules: the head, which the base has as well. "classifier": what others call it, which
- * PEFT names beside it. */
-static bool check_saved(const Importer *m, const Model *base) {
-    const json_t *saved = json_object_get(m->config, "modules_to_save");
-    bool fine = says_nothing(saved) || (json_is_array(saved) && hf_classes_count(base) > 0);
-    for (size_t i = 0; fine && i < json_array_size(saved); i++) {
-        const char *name = json_string_value(json_array_get(saved, i));
-        fine = name && (strcmp(name, "score") == 0 || strcmp(name, "classifier") == 0);
-    }
-    return fine || fail(m,
-                        "%s is not supported but for \"score\", the head of a base that tells "
-                        "classes of texts or rewards (--set classes=)",
-                        "modules_to_save");
+/* The file's tensor of a whole module (modules_to_save); NULL: it has none. */
+static const char *their_saved(const Importer *m, const HfItem *item) {
+    const char *name = hf_adapter_saved_name(m->arena, item->theirs);
+    SafetensorsInfo info;
+    if (!safetensors_find(m->file, name, &info)) return NULL;
+    return hf_adapter_whole(&m->layout, item->parts[0].ours) == item ? name : NULL;
 }
 
-/* The file's tensor for a head; NULL: the weight is none, or the file has none. */
-static const char *their_head(const Importer *m, const HfItem *item) {
-    const char *name = hf_adapter_head_name(m->arena, item->theirs);
-    SafetensorsInfo info;
-    bool is = item->n_parts == 1 && hf_adapter_is_head(m->base, item->parts[0].ours);
-    return is && safetensors_find(m->file, name, &info) ? name : NULL;
+/* A name of modules_to_save. */
+static bool check_saved_name(const Importer *m, const char *name) {
+    const bool head = strcmp(name, "score") == 0 || strcmp(name, "classifier") == 0;
+    if (head && hf_classes_count(m->base) > 0) return true; /* the second is PEFT's own */
+    if (head) {
+        return fail(m,
+                    "modules_to_save has \"%s\", the head of a base that tells classes of texts or "
+                    "rewards (--set classes=), which this one does not",
+                    name);
+    }
+    for (int i = 0; i < m->layout.n_items; i++) {
+        const HfItem *item = &m->layout.items[i];
+        if (is_named(hf_adapter_module(m->arena, item->theirs), name) && their_saved(m, item)) {
+            return true;
+        }
+    }
+    return fail(m, "modules_to_save has %s, of which there is no weight that the base model has",
+                hf_quoted(m->arena, name));
+}
+
+/* A head that shares its table with the embeddings is there once more, or is said to share it. */
+static bool check_tied(const Importer *m, const HfItem *item, const char **out_used) {
+    const char *head = hf_adapter_tied(m->arena, m->base, m->family, m->type, &m->layout, item);
+    SafetensorsInfo table, again;
+    if (!head) return true;
+    const char *name = hf_adapter_saved_name(m->arena, head);
+    const bool there = safetensors_find(m->file, name, &again);
+    safetensors_find(m->file, their_saved(m, item), &table);
+    if (there) *out_used = name;
+    if (there ? table.dtype == again.dtype && table.n_bytes == again.n_bytes &&
+                    memcmp(table.data, again.data, table.n_bytes) == 0
+              : json_is_true(json_object_get(m->config, "ensure_weight_tying"))) {
+        return true;
+    }
+    return fail(m,
+                "modules_to_save has embeddings whose table the base model's head shares, and the "
+                "adapter's %s does not: that is not supported",
+                hf_adapter_module(m->arena, head));
+}
+
+/* Whole modules that the base has as well. */
+static bool check_saved(const Importer *m) {
+    const json_t *saved = json_object_get(m->config, "modules_to_save");
+    if (says_nothing(saved)) saved = NULL;
+    if (saved && !json_is_array(saved)) return fail(m, "%s must be a list", "modules_to_save");
+    for (size_t i = 0; i < json_array_size(saved); i++) {
+        const char *name = json_string_value(json_array_get(saved, i));
+        if (!name) return fail(m, "%s must be a list of names", "modules_to_save");
+        if (!check_saved_name(m, name)) return false;
+    }
+    for (int i = 0; i < m->layout.n_items; i++) {
+        const HfItem *item = &m->layout.items[i];
+        const char *module = hf_adapter_module(m->arena, item->theirs), *again = NULL;
+        if (!their_saved(m, item)) continue;
+        if (!names_module(saved, module)) {
+            return fail(m, "modules_to_save lacks '%s', which is there whole", module);
+        }
+        if (!check_tied(m, item, &again)) return false;
+    }
+    return true;
 }
 
 /* Have both tensors of all experts of the item's layer adapters? */
@@ -185,8 +234,25 @@ static const char *their_name(const Importer *m, const HfItem *item, char half) 
     return safetensors_find(m->file, name, &info) ? name : NULL;
 }
 
-static const char *target_of(const char *ours) {
+/* Layers whose products are called as their weights are, without the w. */
+static const Target OF_LETTERS[] = {
+    {".ssm.w", "state"}, {".delta.w", "state"}, {".kda.w", "state"}, {".short.w", "short"}};
+
+static const char *target_by_letter(Arena *arena, const char *ours) {
+    for (size_t i = 0; i < sizeof(OF_LETTERS) / sizeof(OF_LETTERS[0]); i++) {
+        const char *at = strstr(ours, OF_LETTERS[i].ours);
+        if (!at) continue;
+        at += strlen(OF_LETTERS[i].ours);
+        return arena_printf(arena, "%s.%.*s", OF_LETTERS[i].target, (int)strcspn(at, "_"), at);
+    }
+    return NULL;
+}
+
+/* What nn.lora calls the product; NULL: it has no adapters. */
+static const char *target_of(Arena *arena, const char *ours) {
     const size_t length = strlen(ours);
+    const char *letter = target_by_letter(arena, ours);
+    if (letter) return letter;
     for (int i = 0; i < N_TARGETS; i++) {
         const size_t end = strlen(TARGETS[i].ours);
         if (length > end && strcmp(ours + length - end, TARGETS[i].ours) == 0)
@@ -213,34 +279,61 @@ static void fail_unused(const Importer *m, const char **used, size_t n_used) {
     diag_error(m->diag, (SourceLoc){m->weights_path, 0}, "has no adapters");
 }
 
-/* "q,v": the products so far, and those of an item. An adapter of several weights is one of each,
- * with the same A. NULL: reported. */
-static const char *with_targets(const Importer *m, const char *targets, const HfItem *item) {
+/* Is a target among those of "q,k+v"? */
+static bool has_target(const Importer *m, const char *targets, const char *target) {
+    char *list = arena_printf(m->arena, ",%s,", targets);
+    for (char *at = list; *at; at++) *at = *at == '+' ? ',' : *at;
+    return strstr(list, arena_printf(m->arena, ",%s,", target)) != NULL;
+}
+
+/* The products of an item's weights: of several "q+k", which share the file's A, where that is what
+ * they can do. NULL: reported. */
+static const char *targets_of(const Importer *m, const HfItem *item, bool apart) {
+    const char *targets = "";
     for (int p = 0; p < item->n_parts; p++) {
-        const char *target = target_of(item->parts[p].ours);
+        const char *target = target_of(m->arena, item->parts[p].ours);
         if (!target) {
             fail(m, "adapters of '%s' have no place in the model", item->theirs);
             return NULL;
         }
-        if (strstr(arena_printf(m->arena, ",%s,", targets),
-                   arena_printf(m->arena, ",%s,", target))) {
-            continue;
-        }
-        targets = arena_printf(m->arena, "%s%s%s", targets, targets[0] ? "," : "", target);
+        if (has_target(m, targets, target)) continue;
+        targets =
+            arena_printf(m->arena, "%s%s%s", targets, targets[0] ? apart ? "," : "+" : "", target);
     }
     return targets;
+}
+
+/* Latent attention's products share none: the target k, say, is of several. */
+static bool can_share(const Importer *m, const HfItem *item) {
+    const Setting *latent = settings_find(&m->base->settings, "kv_rank");
+    return !latent || !strstr(item->parts[0].ours, ".attn.");
+}
+
+/* "q,v+k": the products so far, and those of an item. NULL: reported. */
+static const char *with_targets(const Importer *m, const char *targets, const HfItem *item) {
+    const char *more = targets_of(m, item, !can_share(m, item));
+    for (const char *at = more; at && *at;) {
+        const size_t length = strcspn(at, ",");
+        const char *one = arena_strndup(m->arena, at, length);
+        if (!strstr(arena_printf(m->arena, ",%s,", targets), arena_printf(m->arena, ",%s,", one))) {
+            targets = arena_printf(m->arena, "%s%s%s", targets, targets[0] ? "," : "", one);
+        }
+        at += length + (at[length] == ',');
+    }
+    return more ? targets : NULL;
 }
 
 /* The products that have an adapter in the file. NULL: reported. */
 static const char *find_targets(const Importer *m) {
     const char *targets = "",
-               **used = ARENA_ARRAY(m->arena, const char *, 3 * m->layout.n_items + 1);
+               **used = ARENA_ARRAY(m->arena, const char *, 4 * m->layout.n_items + 1);
     size_t n_used = 0;
     for (int i = 0; i < m->layout.n_items; i++) {
         const HfItem *item = &m->layout.items[i];
-        const char *head = their_head(m, item);
+        const char *saved = their_saved(m, item), *again = NULL;
         const char *a = their_name(m, item, 'A'), *b = their_name(m, item, 'B');
-        if (head) used[n_used++] = head;
+        if (saved) used[n_used++] = saved;
+        if (saved && check_tied(m, item, &again) && again) used[n_used++] = again;
         if (!a || !b) continue;
         used[n_used++] = a;
         used[n_used++] = b;
@@ -410,16 +503,19 @@ static Model *load_with_adapters(const Importer *m, const char *name, const char
 /* A matrix of theirs, the transpose of ours: a tensor, or an expert's part of one. */
 typedef struct Theirs {
     SafetensorsInfo info;
-    const HfPart *part;        /* of the weight; NULL: of a head */
+    const HfPart *part;        /* of the weight */
     int64_t expert, n_experts; /* of those in the tensor; or 0 and 1 */
-    int64_t rank;              /* of a head: its second axis here */
-    double factor;             /* that ours is multiplied by */
+    int64_t rank;
+    double factor; /* that ours is multiplied by */
 } Theirs;
 
-/* One half of an adapter, or a head: the parameter, and their tensors, one for each expert. */
+/* One half of an adapter: the parameter, and their tensors, one for each expert. Or what is whole
+ * there. */
 typedef struct Half {
     const char *name;
     const Type *type;
+    const HfItem *whole; /* its tensor is `saved`; or NULL */
+    SafetensorsInfo saved;
     int n_theirs, capacity;
     Theirs *theirs;        /* in the order of our numbers */
     int64_t rows, columns; /* of ours as a matrix, each expert's */
@@ -455,20 +551,25 @@ static bool add_theirs(const Importer *m, const char *theirs, Theirs add, int64_
     return true;
 }
 
-static bool find_head(const Importer *m, const Node *param, Half *out) {
-    const char *theirs = NULL;
-    for (int i = 0; i < m->layout.n_items && !theirs; i++)
-        theirs = their_head(m, &m->layout.items[i]);
+static bool find_saved(const Importer *m, const Node *param, Half *out) {
+    const char *theirs = their_saved(m, out->whole);
     if (!theirs) {
         diag_error(m->diag, (SourceLoc){m->weights_path, 0},
                    "has no head '%s', which trains beside adapters", out->name);
         return false;
     }
+    safetensors_find(m->file, theirs, &out->saved);
     out->type = &param->types[0];
-    out->rows = out->type->dims[0];
-    out->columns = type_elements(out->type) / out->rows;
-    return add_theirs(m, theirs, (Theirs){.n_experts = 1, .rank = out->columns, .factor = 1},
-                      out->columns, out->rows, out);
+    bool fits =
+        dtype_is_float(dtype_of(out->saved.dtype)) && out->saved.n_dims == out->whole->n_dims;
+    for (int i = 0; fits && i < out->saved.n_dims; i++) {
+        fits = out->saved.shape[i] == out->whole->shape[i];
+    }
+    if (fits) return true;
+    diag_error(m->diag, (SourceLoc){m->weights_path, 0},
+               "tensor %s does not have the base model's shape, or another dtype",
+               hf_quoted(m->arena, theirs));
+    return false;
 }
 
 /* As a matrix, of each expert where it has them. */
@@ -509,9 +610,8 @@ static bool add_item(const Importer *m, const HfItem *item, const HfPart *part, 
 }
 
 static bool find_half(const Importer *m, const Model *model, const Node *param, Half *out) {
-    const char *dot = strrchr(out->name, '.');
-    char half = (char)(dot[strlen(".lora_")] - 'a' + 'A');
-    const char *weight = arena_strndup(m->arena, out->name, (size_t)(dot - out->name));
+    char half = (char)(strrchr(out->name, '.')[strlen(".lora_")] - 'a' + 'A');
+    const char *weight = hf_adapter_first_weight(m->arena, out->name);
     out->type = &param->types[0];
     measure_half(model, half, out);
     for (int i = 0; i < m->layout.n_items; i++) {
@@ -559,11 +659,28 @@ static bool copy_theirs(const Half *half, int at, float *room) {
     return true;
 }
 
+static bool copy_saved(const Half *half, float *room) {
+    const HfPart *part = &half->whole->parts[0];
+    const DType dtype = dtype_of(half->saved.dtype);
+    TensorCopy copy = {.rank = part->type.rank,
+                       .from_dtype = dtype,
+                       .to_dtype = DTYPE_F32,
+                       .from =
+                           (const char *)half->saved.data + part->theirs_first * dtype_bytes(dtype),
+                       .to = room};
+    for (int i = 0; i < copy.rank; i++) {
+        copy.size[i] = part->type.dims[i];
+        copy.from_stride[i] = part->theirs_stride[i];
+        copy.to_stride[i] = part->ours_stride[i];
+    }
+    return tensor_copy(&copy);
+}
+
 static bool put(const Half *half, SafetensorsWriter *writer, Diag *diag) {
     size_t bytes = (size_t)type_elements(half->type) * sizeof(float);
     float *room = calloc(1, bytes);
     if (!room) BUG("out of memory");
-    bool fine = true;
+    bool fine = !half->whole || copy_saved(half, room);
     for (int i = 0; fine && i < half->n_theirs; i++) fine = copy_theirs(half, i, room);
     fine = fine && safetensors_writer_put(writer, half->name, room, bytes, diag);
     free(room);
@@ -596,13 +713,26 @@ static Half *list_halves(const Importer *m, const Model *model, int *out_count) 
         const Node *node = model->graph->nodes[i];
         if (node->op != OP_PARAM) continue;
         Half half = {.name = node_logical_name(node, 0, m->arena)};
-        const bool head = hf_adapter_is_head(model, half.name);
-        if (!head && !hf_adapter_is_name(half.name)) continue;
-        if (!(head ? find_head(m, node, &half) : find_half(m, model, node, &half))) return NULL;
+        half.whole = hf_adapter_whole(&m->layout, half.name);
+        const bool saved = half.whole && (hf_adapter_is_head(model, half.name) ||
+                                          their_saved(m, half.whole) != NULL);
+        if (!saved && !hf_adapter_is_name(half.name)) continue;
+        if (!(saved ? find_saved(m, node, &half) : find_half(m, model, node, &half))) return NULL;
         ARENA_PUSH(m->arena, halves, n, capacity, half);
     }
     *out_count = n;
     return halves;
+}
+
+static void tell_saved(const Importer *m, const Half *halves, HfAdapterImport *out) {
+    enum { FEW = 4 };
+    for (int i = 0; i < out->n_adapters; i++) {
+        if (!halves[i].whole || hf_adapter_is_head(m->base, halves[i].name)) continue;
+        out->n_saved++;
+        out->saved = arena_printf(m->arena, "%s%s!%s", out->saved ? out->saved : "",
+                                  out->saved ? "," : "", halves[i].name);
+    }
+    if (out->n_saved > FEW) out->saved = NULL;
 }
 
 /* The base, to know its tensors; then the model with the file's adapters. NULL: reported. */
@@ -612,7 +742,7 @@ static const Model *open_all(Importer *m, const char *name, const char *script,
     if (!m->config || !check_config(m)) return NULL;
     m->file = safetensors_open(m->weights_path, m->diag);
     const Model *base = m->file ? load(m, name, script, settings, n_settings) : NULL;
-    if (!base || !check_saved(m, base)) return NULL;
+    if (!base) return NULL;
     m->base = base;
     m->family = hf_family_of_model(base, m->diag);
     if (!m->family) return NULL;
@@ -622,7 +752,7 @@ static const Model *open_all(Importer *m, const char *name, const char *script,
         m->type && m->type->fused && !says_nothing(json_object_get(m->config, "target_parameters"));
     if (!m->type || !hf_layout_make(m->arena, base, m->family, m->type, fused, &m->layout, m->diag))
         return NULL;
-    const char *targets = find_targets(m);
+    const char *targets = check_saved(m) ? find_targets(m) : NULL;
     if (!targets || !check_layers(m, base) || !check_modules(m) || !find_rank(m)) return NULL;
     return load_with_adapters(m, name, script, settings, n_settings, targets);
 }
@@ -638,6 +768,7 @@ bool hf_adapter_import(Arena *arena, const char *dir, const char *name, const ch
     const Model *model = open_all(&m, name, script, settings, n_settings);
     *out = (HfAdapterImport){.model = model};
     Half *halves = model ? list_halves(&m, model, &out->n_adapters) : NULL;
+    if (halves) tell_saved(&m, halves, out);
     *out_wrong = halves == NULL;
     bool fine = halves && write_halves(&m, halves, out->n_adapters, model, path);
     safetensors_close(m.file);

@@ -9,6 +9,8 @@
 typedef struct HfAdapterImport {
     const Model *model; /* of the base, with the adapters */
     int n_adapters;
+    int n_saved;       /* of these, what is whole (modules_to_save) but for a head of classes */
+    const char *saved; /* "!wte,!head": what lets them train; NULL: they are none, or many */
 } HfAdapterImport;
 
 /* Is it such a folder, rather than a model's? */

@@ -35,7 +35,7 @@ static bool check_part(const HfExport *export, const HfPart *part, Diag *diag) {
     SafetensorsInfo info;
     const char *path;
     if (!hf_adapter_check(export, part, diag)) return false;
-    if (export->adapters_alone && !hf_adapter_is_head(export->model, part->ours)) return true;
+    if (export->adapters_alone && !hf_adapter_is_saved(export, part->ours)) return true;
     bool found = hf_export_find(export, part->ours, &info, &path);
     SourceLoc loc = {path, 0};
     if (!found) {
@@ -59,15 +59,11 @@ static bool check_part(const HfExport *export, const HfPart *part, Diag *diag) {
 }
 
 static bool is_known(const HfExport *export, const char *name) {
-    const char *ending = hf_adapter_is_name(name) ? strrchr(name, '.') : NULL;
-    size_t length = ending ? (size_t)(ending - name) : strlen(name);
+    if (hf_adapter_is_name(name)) return hf_adapter_is_known(export, name);
     for (int k = 0; k < export->layout.n_items; k++) {
         const HfItem *item = &export->layout.items[k];
         for (int p = 0; p < item->n_parts; p++) {
-            const char *ours = item->parts[p].ours;
-            if (strncmp(ours, name, length) == 0 && !ours[length]) {
-                return !ending || hf_adapter_is_of(export, ours);
-            }
+            if (strcmp(item->parts[p].ours, name) == 0) return true;
         }
     }
     return false;
@@ -76,8 +72,11 @@ static bool is_known(const HfExport *export, const char *name) {
 static void fail_beside(const HfExport *export, const char *path, const char *name, Diag *diag) {
     diag_error(diag, (SourceLoc){path, 0},
                "tensor %s was trained beside the adapters, which alone would not do as the model "
-               "does: export the merged weights",
-               hf_quoted(export->arena, name));
+               "does: export the merged weights%s",
+               hf_quoted(export->arena, name),
+               hf_adapter_whole(&export->layout, name)
+                   ? ", or what --save-trained wrote, which tells it from what was not trained"
+                   : "");
 }
 
 /* Weights that the model does not know would be left behind. What a checkpoint has beside weights,
@@ -102,7 +101,7 @@ static bool check_extra(const HfExport *export, const Safetensors *file, const c
             return false;
         }
         if (!export->adapters_alone || !alone || hf_adapter_is_name(name)) continue;
-        if (hf_adapter_is_head(export->model, name)) continue;
+        if (hf_adapter_is_saved(export, name)) continue;
         fail_beside(export, path, name, diag);
         return false;
     }

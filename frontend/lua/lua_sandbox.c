@@ -18,6 +18,8 @@ extern const char embedded_nn_attention_lua[];
 extern const size_t embedded_nn_attention_lua_bytes;
 extern const char embedded_nn_experts_lua[];
 extern const size_t embedded_nn_experts_lua_bytes;
+extern const char embedded_nn_lora_lua[];
+extern const size_t embedded_nn_lora_lua_bytes;
 extern const char embedded_nn_sequence_lua[];
 extern const size_t embedded_nn_sequence_lua_bytes;
 extern const char embedded_nn_state_lua[];
@@ -39,6 +41,7 @@ static const EmbeddedScript LIBRARIES[] = {
     {"nn_attention", "nn_attention.lua", embedded_nn_attention_lua,
      &embedded_nn_attention_lua_bytes, true},
     {"nn_experts", "nn_experts.lua", embedded_nn_experts_lua, &embedded_nn_experts_lua_bytes, true},
+    {"nn_lora", "nn_lora.lua", embedded_nn_lora_lua, &embedded_nn_lora_lua_bytes, true},
     {"nn_sequence", "nn_sequence.lua", embedded_nn_sequence_lua, &embedded_nn_sequence_lua_bytes,
      true},
     {"nn_state", "nn_state.lua", embedded_nn_state_lua, &embedded_nn_state_lua_bytes, true},

@@ -8,8 +8,8 @@
 -- recipe's; 0: it leaves them alone), `lr_scale` (their learning rate is so many times that of
 -- others), `muon` (0: AdamW updates them where the optimizer is Muon; 1: Muon does, though they are
 -- the head) and `frozen` (1: they stay as they are made or loaded); those that end in the residual
--- stream have `out_std` for the weight that does. Layers of attention and feed-forward layers have
--- `lora` (see nn.lora).
+-- stream have `out_std` for the weight that does. Layers of attention, layers with a state and
+-- feed-forward layers have `lora` (see nn.lora).
 --
 -- Dropout is applied to the embeddings' sum and to what each residual branch adds. Dropout of
 -- attention probabilities is nn.relative_attention's: the attention op does not hold them.
@@ -115,74 +115,9 @@ local function shared_weight(layer, m, name, axes, options)
     { std = o.std, decay = o.decay, lr_scale = o.lr_scale, muon = o.muon, frozen = o.frozen })
 end
 
--- What products of attention and feed-forward layers are called in `targets`; `up` and `down` are
--- also the two of nn.mlp. Those of nn.moe have names of their own, and there are names of several.
-local TARGETS = { "q", "k", "v", "o", "gate", "up", "down", "experts.gate", "experts.up",
-                  "experts.down", "shared.gate", "shared.up", "shared.down" }
-local TARGETS_TOLD = "q, k, v, o, gate, up, down, experts, shared (or experts.gate, .up, .down, "
-  .. "and shared.gate, ...), all"
-
--- A list of names, or a text of them with commas, as a set.
-local function read_targets(targets)
-  local known, set = { all = TARGETS, experts = {}, shared = {} }, {}
-  for _, name in ipairs(TARGETS) do
-    known[name] = { name }
-    local several = known[name:match("^(%a+)%.")]
-    if several then several[#several + 1] = name end
-  end
-  if type(targets) ~= "string" and type(targets) ~= "table" then
-    fail("lora: 'targets' must be a text or a list of names: %s", TARGETS_TOLD)
-  end
-  local text = type(targets) == "table" and table.concat(targets, ",") or targets
-  for name in text:gmatch("[^,]*") do
-    name = name:match("^%s*(.-)%s*$")
-    if not known[name] then
-      fail("lora: targets has '%s'; known: %s", name, TARGETS_TOLD)
-    end
-    for _, target in ipairs(known[name]) do set[target] = true end
-  end
-  return set
-end
-
-local LORA = { rank = 8, alpha = NONE, dropout = 0.0, rslora = false, targets = NONE }
-
--- The options of `lora`, complete; nil where the product called `target` has no adapter.
-local function read_lora(given, target)
-  if given == nil then return nil end
-  local o = read_options("lora", given, LORA)
-  if math.type(o.rank) ~= "integer" or o.rank < 1 then
-    fail("lora: 'rank' must be a whole number from 1 on, not %s", tostring(o.rank))
-  end
-  local alpha = o.alpha or 1
-  if type(alpha) ~= "number" or not (alpha > 0 and alpha <= 1e6) then
-    fail("lora: 'alpha' must be a number more than 0 and at most 1e6, not %s", tostring(alpha))
-  end
-  o.alpha = o.alpha or o.rank
-  if target and not read_targets(o.targets or TARGETS)[target] then return nil end
-  return o
-end
-
--- (alpha / rank) (dropout(x) A) B, beside the product of a weight called `name`. What x leaves
--- partial over t is summed where it has `rank` numbers a token. each: an axis of x along which
--- everything has an adapter of its own (experts), the first of A and B; or nil.
-local function adapter(m, x, from, to, name, o, each)
-  local n_in = 1
-  for _, axis in ipairs(as_list(from)) do n_in = n_in * x:dim(axis) end
-  if o.rank > n_in then
-    fail("lora: rank %d of '%s': it reads %d numbers, and has no more directions", o.rank, name,
-      n_in)
-  end
-  option_axis(m, "lora", o.rank, "lora", "rank", o.rank)
-  -- The variance of the uniform distribution that PEFT draws from.
-  local a = m:param(name .. ".lora_a", joined(each or {}, joined(from, "lora")),
-    { init = "normal", std = 1 / math.sqrt(3 * n_in) })
-  local b = m:param(name .. ".lora_b", joined(each or {}, joined("lora", to)),
-    { init = "zeros", decay = 1 })
-  local h = ops.matmul{ nn.dropout(x, o.dropout), a, over = from }
-  local scale = o.alpha / (o.rslora and math.sqrt(o.rank) or o.rank)
-  if scale ~= 1 then h = h * scale end
-  return ops.matmul{ h, b, over = "lora" }
-end
+local read_lora, adapter = require "nn_lora".add(nn, { fail = fail, read_options = read_options,
+  joined = joined, as_list = as_list, option_axis = option_axis, check_model = check_model,
+  NONE = NONE })
 
 local function check_apart(from, to)
   local summed = {}
@@ -213,34 +148,6 @@ function nn.linear(m, x, from, to, options)
   if lora then y = y + adapter(m, x, from, to, o.weight, lora) end
   if o.bias then y = y + m:param(o.bias, to, { init = "zeros", decay = 0 }) end
   return y
-end
-
--- Low-rank adaptation (Hu et al. 2021, arXiv 2106.09685), as a model's settings say: `lora`, the
--- rank (0: none), `lora_alpha` (0: the rank), `lora_dropout` (of what adapters read),
--- `lora_targets` (names of TARGETS, or experts, shared and all, which are several), and
--- `lora_rslora` (alpha / sqrt(rank): Kalajdzievski 2023, arXiv 2312.03732).
--- Gives layers' option `lora`, { rank, alpha, dropout, targets, rslora }, or nil. Freezes every
--- parameter but adapters, NAME.lora_a [from, lora] and NAME.lora_b [lora, to], both with an axis
--- `experts` before where each expert has its own; b begins with zeros, so that the model does as it
--- did. Later patterns, of m:freeze or --set freeze=, let others train.
-function nn.lora(m)
-  check_model("lora", m)
-  local rank = rawget(m, "lora")
-  if rank == nil then fail("lora: the model has no setting 'lora', the rank") end
-  local alpha, dropout = rawget(m, "lora_alpha"), rawget(m, "lora_dropout")
-  if rank == 0 then
-    local without = { lora_alpha = (alpha or 0) ~= 0, lora_dropout = (dropout or 0) ~= 0,
-                      lora_rslora = rawget(m, "lora_rslora") == true }
-    for _, name in ipairs{ "lora_alpha", "lora_rslora", "lora_dropout" } do
-      if without[name] then
-        fail("lora: '%s' has no effect without adapters: 'lora', their rank, is 0", name)
-      end
-    end
-    return nil
-  end
-  m:freeze("*, !*.lora_a, !*.lora_b")
-  return { rank = rank, alpha = alpha ~= 0 and alpha or nil, dropout = dropout,
-           targets = rawget(m, "lora_targets"), rslora = rawget(m, "lora_rslora") }
 end
 
 -- How weights begin and learn, as a model's settings say: `init_std`, their spread, and `mup`, the
@@ -436,10 +343,11 @@ function nn.swiglu(m, x, options)
     { name = "mlp", act = "silu", gate_scale = 1.0, dropout = 0.0, std = STD, out_std = NONE,
       decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE, lora = NONE })
   check_coefficient("swiglu", "gate_scale", o.gate_scale)
+  local shared = {}
   local function linear(y, from, to, which, std)
     return nn.linear(m, y, from, to,
       { weight = o.name .. ".w" .. which, std = std, decay = o.decay, lr_scale = o.lr_scale,
-        muon = o.muon, frozen = o.frozen, lora = read_lora(o.lora, which) })
+        muon = o.muon, frozen = o.frozen, lora = read_lora(o.lora, which, shared) })
   end
   local gate = linear(x, "model", "ffn", "gate", o.std)
   if o.gate_scale ~= 1 then gate = gate * o.gate_scale end
@@ -652,7 +560,8 @@ require "nn_attention".add(nn, { fail = fail, read_options = read_options, joine
 require "nn_state".add(nn, { fail = fail, read_options = read_options, joined = joined, STD = STD,
   NONE = NONE, EPS = EPS, check_model = check_model, check_arguments = check_arguments,
   residual_std = residual_std, option_axis = option_axis, activate = activate,
-  rmsnorm_over = rmsnorm_over, check_coefficient = check_coefficient })
+  rmsnorm_over = rmsnorm_over, check_coefficient = check_coefficient, read_lora = read_lora,
+  adapter = adapter })
 require "nn_experts".add(nn, { fail = fail, read_options = read_options, joined = joined, STD = STD,
   NONE = NONE, check_arguments = check_arguments, residual_std = residual_std,
   option_axis = option_axis, activate = activate, read_lora = read_lora, adapter = adapter,

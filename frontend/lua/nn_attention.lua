@@ -240,7 +240,7 @@ end
 -- times a slope of each head), documents (nn.documents' first value: a position
 -- sees its own only), document_ends (its third: needed with documents where not causal), dropout
 -- (of probabilities, behind the softmax), std, out_std (of wo), decay, lr_scale, muon, frozen, lora
--- (its targets: q, k, v, o)
+-- (its targets: q, k, v, o, attn.gate)
 function nn.attention(m, x, options)
   check_arguments("attention", m, x)
   local o = read_options("attention", options,
@@ -259,6 +259,7 @@ function nn.attention(m, x, options)
   end
   local out_bias = o.bias
   if o.out_bias ~= nil then out_bias = o.out_bias end
+  local shared = { has = { q = true, k = true, v = true, ["attn.gate"] = o.gate } }
   local function project(letter, y, from, to, std)
     local has_bias = o.bias
     if letter == "o" then has_bias = out_bias end
@@ -266,7 +267,7 @@ function nn.attention(m, x, options)
     return nn.linear(m, y, from, to,
       { weight = o.name .. ".w" .. letter, bias = bias, std = std, decay = o.decay,
         lr_scale = o.lr_scale, muon = o.muon, frozen = o.frozen,
-        lora = letter ~= "gate" and read_lora(o.lora, letter) or nil })
+        lora = read_lora(o.lora, letter == "gate" and "attn.gate" or letter, shared) })
   end
   local q = project("q", x, "model", { "kv_heads", "group", "head" }, o.std)
   local k = project("k", x, "model", { "kv_heads", "head" }, o.std)
@@ -381,7 +382,7 @@ function nn.mla(m, x, options)
     return nn.linear(m, y, from, to,
       { weight = o.name .. "." .. weight, std = std or o.std, decay = o.decay,
         lr_scale = o.lr_scale, muon = o.muon, frozen = o.frozen,
-        lora = read_lora(o.lora, weight:sub(2, 2)) }) -- q of wq_a, k of wkv_a, ...
+        lora = read_lora(o.lora, weight:sub(2, 2), false) }) -- q of wq_a, k of wkv_a, ...
   end
   local function latent(to, weight, norm)
     return nn.rmsnorm(m, linear(x, "model", to, weight), to,

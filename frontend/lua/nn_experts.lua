@@ -139,10 +139,11 @@ function nn.moe(m, x, options)
     return y + m:param(o.name .. "." .. name, axes,
       { init = "zeros", decay = 0, muon = 0, lr_scale = o.lr_scale, frozen = o.frozen })
   end
+  local shared = { experts = {}, shared = {} }
   -- The product of a new weight, [each, from, to] or [from, to]. each: experts, or nil.
   local function linear(name, each, from, to, std, muon)
     local target = (each and each .. "." or "") .. name:gsub("w(%a+)$", "%1")
-    local lora = read_lora(o.lora, target)
+    local lora = read_lora(o.lora, target, shared[each or "shared"])
     local w = weight(name, joined(each or {}, { from, to }), std, muon, lora and 1)
     return function(y)
       local z = ops.matmul{ y, w, over = from }

@@ -13,12 +13,33 @@ local check_arguments, residual_std = tools.check_arguments, tools.residual_std
 local option_axis, activate = tools.option_axis, tools.activate
 local rmsnorm_over = tools.rmsnorm_over
 local check_coefficient = tools.check_coefficient
+local read_lora, adapter = tools.read_lora, tools.adapter
 local NONE, STD, EPS = tools.NONE, tools.STD, tools.EPS
 
 local HEADS = { "state_groups", "state_heads" }
 local KEYS = { "state_groups", "state_keys" }
 local VALUES = { "state_groups", "state_heads", "state_values" }
 local EACH_KEY = { "state_groups", "state_heads", "state_keys" } -- of each head
+
+-- Adapters that share an A where their targets do not say otherwise, as PEFT's do: what is one
+-- matrix in Hugging Face's files of Mamba-2 and its kin, of LFM2, of Qwen3-Next, and of Qwen 3.5.
+local STATE_SPACE = { { "state.z", "state.x", "state.b", "state.c", "state.dt" } }
+local SHORT = { { "short.b", "short.c", "short.x" } }
+local DELTA_JOINED = { { "state.q", "state.k", "state.v", "state.z" }, { "state.beta", "state.a" } }
+local DELTA_APART = { { "state.q", "state.k", "state.v" } }
+local KIMI_DELTA = { { "state.q" }, { "state.k" }, { "state.v" }, { "state.beta" } }
+local GATED_LINEAR = { { "state.q" }, { "state.k" }, { "state.v" }, { "state.z" } }
+
+-- Lists of `groups` as a set, and with `more` lists, too: targets that read what their layer does.
+local function set_of(groups, more)
+  local set = {}
+  for _, lists in ipairs{ groups, more } do
+    for _, list in ipairs(lists) do
+      for _, target in ipairs(list) do set[target] = true end
+    end
+  end
+  return set
+end
 
 local function convolve(layer, m, x, options)
   check_arguments(layer, m, x)
@@ -56,16 +77,19 @@ end
 -- channels], conv [taps, channels], wo [channels, model]; channels are as many as model, and t
 -- divides them.
 -- options: name, taps, places (nn.documents' second value: nothing of another document is seen),
--- std, out_std (of wo), decay, lr_scale, muon, frozen
+-- std, out_std (of wo), decay, lr_scale, muon, frozen, lora (its targets: short.b, .c, .x, .o; with
+-- short.in or short the first three share an A)
 function nn.short_convolution(m, x, options)
   check_arguments("short_convolution", m, x)
   local o = read_options("short_convolution", options,
     { name = "short", taps = 3, places = NONE, std = STD, out_std = NONE, decay = NONE,
-      lr_scale = NONE, muon = NONE, frozen = NONE })
+      lr_scale = NONE, muon = NONE, frozen = NONE, lora = NONE })
   m:axis("channels", x:dim("model"))
+  local shared = { groups = SHORT }
   local function linear(letter, y, from, to, std)
     return nn.linear(m, y, from, to, { weight = o.name .. ".w" .. letter, std = std,
-      decay = o.decay, lr_scale = o.lr_scale, muon = o.muon, frozen = o.frozen })
+      decay = o.decay, lr_scale = o.lr_scale, muon = o.muon, frozen = o.frozen,
+      lora = read_lora(o.lora, "short." .. letter, shared) })
   end
   local b = linear("b", x, "model", "channels", o.std)
   local c = linear("c", x, "model", "channels", o.std)
@@ -86,7 +110,7 @@ end
 
 local COMMON = { name = NONE, taps = 4, conv_bias = NONE, dt_least = 0.001, dt_most = 0.1,
                  decay_most = 16.0, norm_eps = EPS, places = NONE, std = STD, out_std = NONE,
-                 decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE }
+                 decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE, lora = NONE }
 
 local function read_common(layer, m, x, given, more)
   check_arguments(layer, m, x)
@@ -103,16 +127,26 @@ local function read_common(layer, m, x, given, more)
 end
 
 -- What a layer makes of x [batch, seq, model]: products, products with a convolution behind them,
--- and numbers for each head, in f32, as what decays is a power of them.
-local function projections(layer, m, x, o)
-  local made = {}
-  local function options(std)
+-- and numbers for each head, in f32, as what decays is a power of them. groups: targets of adapters
+-- that share an A; others: more of them that can.
+local function projections(layer, m, x, o, groups, others)
+  local made, shared = {}, { groups = groups, has = set_of(groups, others) }
+  local function lora_of(letter) -- of f_a and f_b, f
+    return read_lora(o.lora, "state." .. letter:match("^%a+"), shared)
+  end
+  local function options(std, lora)
     return { std = std or o.std, decay = o.decay, lr_scale = o.lr_scale, muon = o.muon,
-             frozen = o.frozen }
+             frozen = lora and 1 or o.frozen }
+  end
+  -- x W of a new weight, in `dtype` if not x's.
+  local function product(letter, y, from, to, all, lora, dtype)
+    local name = o.name .. ".w" .. letter
+    local z = ops.matmul{ y, m:param(name, joined(from, to), all), over = from, dtype = dtype }
+    return lora and z + adapter(m, y, from, to, name, lora, nil, dtype) or z
   end
   function made.linear(letter, y, from, to, std)
     local all = options(std)
-    all.weight = o.name .. ".w" .. letter
+    all.weight, all.lora = o.name .. ".w" .. letter, lora_of(letter)
     return nn.linear(m, y, from, to, all)
   end
   -- What the layer's options multiply a product by, if anything.
@@ -127,16 +161,16 @@ local function projections(layer, m, x, o)
         bias = o.conv_bias and o.name .. ".conv.b" .. letter or nil })
   end
   function made.heads(letter)
-    local all = options()
+    local lora = lora_of(letter)
+    local all = options(nil, lora)
     all.muon = 0
-    local w = m:param(o.name .. ".w" .. letter, joined("model", HEADS), all)
-    return made.scaled(letter, ops.matmul{ x, w, over = "model", dtype = "f32" })
+    return made.scaled(letter, product(letter, x, "model", HEADS, all, lora, "f32"))
   end
   -- Two products with few numbers between them, the second in `dtype`.
   function made.low_rank(letter, axis, to, dtype)
-    local w = m:param(o.name .. ".w" .. letter .. "_b", joined(axis, to), options())
-    return ops.matmul{ made.linear(letter .. "_a", x, "model", axis), w, over = axis,
-                       dtype = dtype }
+    local lora = lora_of(letter)
+    return product(letter .. "_b", made.linear(letter .. "_a", x, "model", axis), axis, to,
+      options(nil, lora), lora, dtype)
   end
   return made
 end
@@ -187,7 +221,8 @@ end
 -- (steps are no less, as in Nemotron-H), places (nn.documents' second value: nothing passes from a
 -- document to the next), dt_least, dt_most, decay_most (what steps and rates are drawn between),
 -- std, out_std (of wo), decay and muon (of products' weights), lr_scale, frozen (but for the norm's
--- gain, as norms' are)
+-- gain, as norms' are), lora (its targets: state.z, .x, .b, .c, .dt, .o; with state.in or state all
+-- but the last share an A)
 function nn.state_space(m, x, options)
   local o = read_common("state_space", m, x, options,
     { name = "ssm", conv_bias = true, norm_over = "group", gate_last = false, scales = NONE,
@@ -199,7 +234,7 @@ function nn.state_space(m, x, options)
   if not (o.dt_floor >= 0 and o.dt_floor < 1) then
     fail("state_space: 'dt_floor' must be a step at least 0 and less than 1")
   end
-  local made = projections("state_space", m, x, o)
+  local made = projections("state_space", m, x, o, STATE_SPACE)
   local z = made.scaled("z", made.linear("z", x, "model", VALUES))
   local v = made.convolved("x", VALUES)
   local k, q = made.convolved("b", KEYS), made.convolved("c", KEYS)
@@ -234,11 +269,14 @@ end
 -- options: name, taps, conv_bias, norm_eps, places, dt_least, dt_most, decay_most, std, out_std,
 -- decay, muon, lr_scale and frozen, as nn.state_space's; negative (shares are twice as much, up to
 -- 2, where the state turns over what it had: Grazzi et al. 2024, arXiv 2411.12537, as in OLMo's
--- hybrids)
+-- hybrids); lora (its targets: state.q, .k, .v, .z, .beta, .a, .o), joined (with state.in or state,
+-- adapters of q, k, v and z share an A, and those of beta and a, as Qwen3-Next has them in one
+-- matrix; else those of q, k and v, as Qwen 3.5)
 function nn.delta_net(m, x, options)
   local o = read_common("delta_net", m, x, options,
-    { name = "delta", conv_bias = false, negative = false })
-  local made = projections("delta_net", m, x, o)
+    { name = "delta", conv_bias = false, negative = false, joined = true })
+  local made = projections("delta_net", m, x, o, o.joined and DELTA_JOINED or DELTA_APART,
+    DELTA_JOINED)
   local q, k = unit(made.convolved("q", KEYS)), unit(made.convolved("k", KEYS))
   local v, z = made.convolved("v", VALUES), made.linear("z", x, "model", VALUES)
   local _, log_decay = decays(m, made.heads("a"), o)
@@ -265,12 +303,13 @@ end
 -- Parameters: those of nn.delta_net but wz and wa; wf_a and wg_a [model, state_rank], wf_b
 -- [state_rank, state_groups, state_heads, state_keys], wg_b [state_rank, state_groups, state_heads,
 -- state_values]; dt_bias [state_groups, state_heads, state_keys].
--- options: those of nn.delta_net; rank (state_rank's; state_values if absent, as published)
+-- options: those of nn.delta_net but joined; rank (state_rank's; state_values if absent, as
+-- published). lora's targets: state.q, .k, .v, .beta, .f and .g (both products of each), .o
 function nn.kimi_delta(m, x, options)
   local o = read_common("kimi_delta", m, x, options,
     { name = "kda", conv_bias = false, rank = rawget(m, "state_values") or 1 })
   rank_axis(m, "kimi_delta", o, "state_rank")
-  local made = projections("kimi_delta", m, x, o)
+  local made = projections("kimi_delta", m, x, o, KIMI_DELTA)
   local q, k = unit(made.convolved("q", KEYS)), unit(made.convolved("k", KEYS))
   local v = made.convolved("v", VALUES)
   local _, log_decay = decays(m, made.low_rank("f", "state_rank", EACH_KEY, "f32"), o, EACH_KEY)
@@ -293,17 +332,18 @@ end
 -- wo.
 -- options: name, rank (decay_rank's), temper (decays are to the power of 1 / temper, so that they
 -- are near 1), norm_eps, places (nn.documents' second value: nothing passes from a document to the
--- next), std, out_std (of wo), decay and muon (of products' weights), lr_scale, frozen
+-- next), std, out_std (of wo), decay and muon (of products' weights), lr_scale, frozen, lora (its
+-- targets: state.q, .k, .v, .z, .a (both products), .o)
 function nn.gated_linear_attention(m, x, options)
   local layer = "gated_linear_attention"
   check_arguments(layer, m, x)
   check_axes(layer, m)
   local o = read_options(layer, options,
     { name = "gla", rank = 16, temper = 16.0, norm_eps = EPS, places = NONE, std = STD,
-      out_std = NONE, decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE })
+      out_std = NONE, decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE, lora = NONE })
   check_coefficient(layer, "temper", o.temper)
   rank_axis(m, layer, o, "decay_rank")
-  local made = projections(layer, m, x, o)
+  local made = projections(layer, m, x, o, GATED_LINEAR)
   local q, k = made.linear("q", x, "model", KEYS), made.linear("k", x, "model", KEYS)
   local v, z = made.linear("v", x, "model", VALUES), made.linear("z", x, "model", VALUES)
   local bias = m:param(o.name .. ".ba", EACH_KEY,

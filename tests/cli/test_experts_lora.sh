@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Adapters of experts by commands: trained over an import, alone and merged, as PEFT has them and
-# back. Catches: an expert's adapter that goes to another expert or is left out of a file, frozen
-# experts that keep gradients, files of other models or in other shapes that are taken.
+# Adapters of experts and of layers with a state by commands: trained over an import, alone and
+# merged, as PEFT has them and back. Catches: an expert's adapter that goes to another expert or is
+# left out of a file, frozen experts that keep gradients, files of other models or in other shapes
+# that are taken, an A that is shared here and not there, a table trained beside adapters that is
+# lost.
 set -u
 suite=experts_lora
 . tests/cli/cases.sh
@@ -48,7 +50,7 @@ works 'are one of twice the rank' '' export "$folder/both" --adapter -o "$folder
 config=$folder/both.peft/adapter_config.json
 result 'which is said' "$(grep -q '"gate_up_proj": 4' "$config" || cat "$config")"
 result 'without a dropout, which PEFT has not' "$(grep -q '"lora_dropout": 0.0' "$config" || cat "$config")"
-works 'and comes back with as much' 'gptoss with adapters: 12 tensors' import "$folder/both.peft" \
+works 'and comes back with as much, of one A' 'gptoss with adapters: 10 tensors' import "$folder/both.peft" \
     --set-from "$folder/gpt_oss.st" -o "$folder/both.back"
 for of in both both.back; do
     run export "$folder/gpt_oss.st" --load-trained "$folder/$of" -o "$folder/$of.merged"
@@ -70,6 +72,64 @@ over granitemoe moe experts
 fails 'a tensor of all experts that PEFT has otherwise' 2 'export the merged weights instead' export \
     "$folder/granitemoe.lora" --adapter -o "$folder/y"
 works 'merges all the same' 'adapters merged' export "$folder/granitemoe.all" -o "$folder/granite"
+
+# --- of layers with a state, whose modules there are several products that share an A ---
+over mamba2 hybrid state.z+state.x+state.b+state.c+state.dt
+back mamba2 12
+config=$folder/mamba2.peft/adapter_config.json
+result 'one A, so of one rank' "$(grep -q '"rank_pattern": {}' "$config" || cat "$config")"
+over qwen3_next hybrid state.q+state.k+state.v+state.z,state.beta+state.a,state.o,q+attn.gate
+back qwen3_next 23
+works 'merged' 'adapters merged' export "$folder/qwen3_next.all" -o "$folder/next"
+over lfm2 hybrid short.b+short.c+short.x,short.o,gate,up,k
+back lfm2 36
+over kimi_linear kimi state,k
+works 'no module of several' 'adapters alone' export "$folder/kimi_linear.lora" --adapter -o "$folder/kimi"
+over falcon_h1 hybrid all
+fails 'what PEFT does not take' 2 "PEFT takes no adapter of 'model.layers.0.mamba.out_proj' in a falcon_h1: export the merged" \
+    export "$folder/falcon_h1.lora" --adapter -o "$folder/y"
+over gpt2 gpt q+k+v,o
+back gpt2 $((2 * 6))
+config=$folder/gpt2.peft/adapter_config.json
+result 'all of one rank' "$(grep -q '"rank_pattern": {}' "$config" || cat "$config")"
+
+# --- tables and norms that train beside them ---
+beside() { # NAME MODEL SETTINGS...: trained, exported as PEFT has it and back
+    local of=$1 model=$2; shift 2
+    works "$of, tables beside" '' train "models/$model.lua" --set-from "$folder/$of.st" --set lora=2 "$@" --load "$folder/$of.st" \
+        "${data[@]}" -q --save "$folder/$of.whole" --save-trained "$folder/$of.beside"
+    works 'as PEFT has them' 'adapters alone' export "$folder/$of.beside" --adapter -o "$folder/$of.saved"
+    works 'and back' 'with adapters' import "$folder/$of.saved" --set-from "$folder/$of.st" -o "$folder/$of.again"
+    works 'and there again' 'adapters alone' export "$folder/$of.again" --adapter -o "$folder/$of.twice"
+    result 'to the bit' "$(cmp "$folder/$of.saved/adapter_model.safetensors" "$folder/$of.twice/adapter_model.safetensors" 2>&1)"
+    config=$folder/$of.saved/adapter_config.json
+    cp "$config" "$folder/right.json"
+}
+saved() { # NAME JSON TEXT: what is said where these are the modules
+    tr -d '\n' <"$folder/right.json" | sed -E "s/\"modules_to_save\": \[[^]]*\]/\"modules_to_save\": $2/; ${4-}" >"$config"
+    fails "$1" 2 "$3" import "$folder/$of.saved" --set-from "$folder/$of.st" -o "$folder/x"
+}
+beside qwen3_next hybrid --set lora_targets=state.q+state.k+state.v+state.z --set 'freeze=!wte,!head,!blocks.*.norm1.gain'
+of=qwen3_next
+result 'named' "$(grep -q '"input_layernorm"' "$config" || cat "$config")"
+fails 'of all weights, which do not tell' 2 'or what --save-trained wrote' export "$folder/$of.whole" --adapter -o "$folder/y"
+saved 'fewer names' '["embed_tokens", "input_layernorm"]' "modules_to_save lacks 'lm_head'"
+saved 'more names' '["embed_tokens", "input_layernorm", "lm_head", "router"]' 'modules_to_save has "router", of which there is no weight'
+saved 'a text' '["lm_head"]' 'modules_to_save must be a list' 's/\["lm_head"\]/"lm_head"/'
+saved 'a head that the base has not' '["score", "embed_tokens"]' 'modules_to_save has "score", the head of a base that tells classes'
+run train models/hybrid.lua --set-from "$folder/$of.again" --set 'freeze=!wte' --load "$folder/$of.st" \
+    --load-trained "$folder/$of.again" "${data[@]}" -q --save-trained "$folder/$of.on"
+result 'trained on' "$([ $status = 0 ] || echo "$err")"
+run train models/hybrid.lua --set-from "$folder/$of.st" --set lora=2 --set 'freeze=!blocks.*.moe.wup' --load "$folder/$of.st" \
+    "${data[@]}" -q --save-trained "$folder/parts"
+fails 'of a part of a module' 2 'tensor "blocks.0.moe.wup" was trained beside the adapters' export "$folder/parts" --adapter -o "$folder/y"
+run import $fixtures/gemma -o "$folder/gemma.st"
+beside gemma gemma --set lora_targets=q,k --set 'freeze=!wte'
+of=gemma
+file=$folder/gemma.saved/adapter_model.safetensors
+printf '\1' | dd of="$file" bs=1 seek=$((8 + $(od -An -t u8 -N 8 "$file"))) conv=notrunc status=none
+saved 'a head that shares the table there no more' '["embed_tokens"]' "the adapter's lm_head does not"
+result 'nothing of it' "$(! [ -e "$folder/x" ] || echo there)"
 
 # --- files that do not fit ---
 peft=$folder/mixtral.peft

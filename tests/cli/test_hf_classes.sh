@@ -69,7 +69,7 @@ works 'imported again' 'llama with adapters: 15 tensors' import "$folder/peft" -
 result 'bit for bit' "$(cmp "$folder/alone.st" "$folder/back.st" 2>&1)"
 works 'trained on' 'done' train models/llama.lua --set-from "$folder/back.st" --load "$base" --load-trained "$folder/back.st" \
     "${data[@]}"
-fails 'a base that says tokens' 2 "modules_to_save is not supported but for \"score\", the head of a base" import \
+fails 'a base that says tokens' 2 "modules_to_save has \"score\", the head of a base that tells classes" import \
     "$folder/peft" --set-from "$base" -o "$folder/x"
 fails 'other classes' 2 'tensor "base_model.model.score.weight" does not have the base model' import "$folder/peft" \
     --set-from "$base" --set classes=4 -o "$folder/x"
@@ -77,15 +77,17 @@ config=$folder/peft/adapter_config.json
 sed -i 's/"score"/"score", "classifier"/' "$config"
 works "as PEFT writes them" '15 tensors' import "$folder/peft" --set-from "$base" --set classes=3 -o "$folder/three.st"
 sed -i 's/"classifier"/"lm_head"/' "$config"
-fails 'another module' 2 'adapter_config.json: modules_to_save is not supported but for' import "$folder/peft" \
+fails 'another module' 2 'adapter_config.json: modules_to_save has "lm_head", of which there is no weight' import "$folder/peft" \
     --set-from "$base" --set classes=3 -o "$folder/x"
 sed -i 's/"lm_head"/7/' "$config"
-fails 'a number' 2 'adapter_config.json: modules_to_save is not supported but for' import "$folder/peft" \
+fails 'a number' 2 'adapter_config.json: modules_to_save must be a list of names' import "$folder/peft" \
     --set-from "$base" --set classes=3 -o "$folder/x"
 run train "${lora[@]}" --set 'freeze=!norm_f.gain' --save "$folder/beside.st" --save-trained "$folder/beside_alone.st"
 fails 'more than adapters and a head' 2 'tensor "norm_f.gain" was trained beside the adapters' export \
     "$folder/beside.st" --adapter -o "$folder/x"
-fails 'told from what was trained alone' 2 'tensor "norm_f.gain" was trained beside the adapters' export \
-    "$folder/beside_alone.st" --adapter -o "$folder/x"
+works 'what was trained alone tells it' 'adapters alone' export "$folder/beside_alone.st" --adapter -o "$folder/beside"
+result 'by its name' "$(grep -q '"model.norm"' "$folder/beside/adapter_config.json" || cat "$folder/beside/adapter_config.json")"
+works 'back again' '16 tensors' import "$folder/beside" --set-from "$base" --set classes=bad,good,so-so -o "$folder/beside_back.st"
+result 'to the bit' "$(cmp "$folder/beside_alone.st" "$folder/beside_back.st" 2>&1)"
 result 'nothing half made' "$(find "$folder" -name 'x*' | head -n 3)"
 [ "$n_failed" -eq 0 ]

@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 """Makes adapters that PEFT saved, and what they compute: hf_peft for hf/llama31, hf_peft_pairs for
 hf/glm4, whose rotary pairs lie side by side there, hf_peft_parameters for hf/gpt_oss, of all experts
-as one parameter, and hf_peft_experts for hf/mixtral, by expert, as PEFT saved them before
-transformers had them in one tensor, with its gradients in hf_peft_experts_gradients.
+as one parameter, hf_peft_state for hf/mamba2 and hf_peft_delta for hf/qwen3_next, of matrices that
+are several parameters of a layer with a state, the first with gradients in hf_peft_state_gradients,
+the second with embeddings and a head that are whole, and hf_peft_experts for hf/mixtral, by expert,
+as PEFT saved them before transformers had them in one tensor, with its gradients in
+hf_peft_experts_gradients.
 
     venv/bin/pip install torch transformers peft safetensors
     venv/bin/python tests/reference/make_peft.py                        # rewrites the folders
@@ -28,8 +31,12 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 HERE = os.path.dirname(os.path.abspath(__file__))
 FOLDERS = {"hf_peft": ("llama31", ["q_proj", "v_proj", "down_proj"]),
            "hf_peft_pairs": ("glm4", ["q_proj", "k_proj", "o_proj"]),
-           "hf_peft_parameters": ("gpt_oss", ["v_proj"]), "hf_peft_experts": ("mixtral", None)}
+           "hf_peft_parameters": ("gpt_oss", ["v_proj"]), "hf_peft_experts": ("mixtral", None),
+           "hf_peft_state": ("mamba2", ["in_proj"]),
+           "hf_peft_delta": ("qwen3_next", ["in_proj_qkvz", "in_proj_ba", "out_proj", "q_proj"])}
 PARAMETERS = {"hf_peft_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]}
+WITH_GRADIENTS = {"hf_peft_state"}
+SAVED = {"hf_peft_delta": ["embed_tokens", "lm_head"]}
 BATCH, SEQ, VOCAB = 2, 20, 37
 
 
@@ -50,15 +57,30 @@ def paths(name):
     return os.path.join(HERE, "hf", FOLDERS[name][0]), os.path.join(HERE, name)
 
 
+def gradients(of, folder, tokens, labels):
+    """Logits of all sequences in float64, the mean loss of the first one, which the tests read, and
+    the gradients of its adapter."""
+    model = PeftModel.from_pretrained(base(of, torch.float64), folder, is_trainable=True).double()
+    logits = model(tokens.long()).logits
+    loss = torch.nn.functional.cross_entropy(logits[0], labels[0].long())
+    loss.backward()
+    grads = {n.replace(".default", ""): p.grad.float() for n, p in model.named_parameters()
+             if p.grad is not None}
+    return logits.detach().float(), loss.detach().double(), grads
+
+
 def make(name):
     of, folder = paths(name)
     generator = torch.Generator().manual_seed(1)
     config = LoraConfig(r=3, lora_alpha=5, use_rslora=True, task_type="CAUSAL_LM",
-                        target_modules=FOLDERS[name][1], target_parameters=PARAMETERS.get(name))
+                        target_modules=FOLDERS[name][1], target_parameters=PARAMETERS.get(name),
+                        modules_to_save=SAVED.get(name))
     model = get_peft_model(base(of, torch.float32), config)
     for parameter, x in model.named_parameters():
         if "lora_" in parameter:
             x.data = torch.randn(x.shape, generator=generator) * 0.3
+        elif ".modules_to_save." in parameter:
+            x.data += torch.randn(x.shape, generator=generator) * 0.05
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
     os.remove(os.path.join(folder, "README.md"))
@@ -66,8 +88,17 @@ def make(name):
     text = open(path).read().replace(of, FOLDERS[name][0])
     open(path, "w").write(text + "\n")
     tokens = torch.randint(VOCAB, (BATCH, SEQ), generator=generator, dtype=torch.int32)
-    save_file({"tokens": tokens, "logits": adapted_logits(of, folder, tokens).float()},
-              os.path.join(folder, "expect.safetensors"))
+    expect = {"tokens": tokens, "logits": adapted_logits(of, folder, tokens).float()}
+    if name in WITH_GRADIENTS:
+        labels = torch.randint(VOCAB, (BATCH, SEQ), generator=generator, dtype=torch.int32)
+        _, loss, grads = gradients(of, folder, tokens, labels)
+        expect.update(labels=labels, loss=loss)
+        shutil.rmtree(folder + "_gradients", ignore_errors=True)
+        os.mkdir(folder + "_gradients")
+        shutil.copy(path, folder + "_gradients")
+        save_file(grads, os.path.join(folder + "_gradients", "adapter_model.safetensors"),
+                  {"format": "pt"})
+    save_file(expect, os.path.join(folder, "expect.safetensors"))
     print(name, sorted(os.listdir(folder)))
 
 
@@ -113,25 +144,19 @@ def make_experts(name):
     config = LoraConfig(r=rank, lora_alpha=5, task_type="CAUSAL_LM", inference_mode=True,
                         target_modules=["w1", "w2", "w3"],
                         base_model_name_or_path=FOLDERS[name][0])
-    gradients = folder + "_gradients"
-    for to in (folder, gradients):
+    beside = folder + "_gradients"
+    for to in (folder, beside):
         shutil.rmtree(to, ignore_errors=True)
         os.mkdir(to)
         config.save_pretrained(to)
     save_file(tensors, os.path.join(folder, "adapter_model.safetensors"), {"format": "pt"})
     tokens = torch.randint(VOCAB, (BATCH, SEQ), generator=generator, dtype=torch.int32)
     labels = torch.randint(VOCAB, (BATCH, SEQ), generator=generator, dtype=torch.int32)
-    model = PeftModel.from_pretrained(base(of, torch.float64), folder, is_trainable=True).double()
-    logits = model(tokens.long()).logits
-    # Of the first sequence, which the test reads.
-    loss = torch.nn.functional.cross_entropy(logits[0], labels[0].long())
-    loss.backward()
-    grads = {n.replace(".default", ""): p.grad.float() for n, p in model.named_parameters()
-             if p.grad is not None}
-    save_file(by_expert(grads, rank), os.path.join(gradients, "adapter_model.safetensors"),
+    logits, loss, grads = gradients(of, folder, tokens, labels)
+    save_file(by_expert(grads, rank), os.path.join(beside, "adapter_model.safetensors"),
               {"format": "pt"})
-    save_file({"tokens": tokens, "labels": labels, "logits": logits.detach().float(),
-               "loss": loss.detach()}, os.path.join(folder, "expect.safetensors"))
+    save_file({"tokens": tokens, "labels": labels, "logits": logits, "loss": loss},
+              os.path.join(folder, "expect.safetensors"))
     print(name, sorted(os.listdir(folder)), len(grads), "gradients")
 
 
@@ -157,7 +182,8 @@ def check(name, perilune):
         for what, logits in (("merged", ours), ("adapter", theirs)):
             error = ((logits - expect["logits"]).abs().max() / expect["logits"].abs().max()).item()
             print(f"{name}, {what}: logits within {error:.1e} of the largest")
-            if error > 1e-6:
+            # Merged weights are rounded to f32, and a state adds up what that makes of them.
+            if error > 4e-6:
                 raise SystemExit(f"{name}, {what}: logits differ")
 
 
@@ -202,17 +228,29 @@ def check_classes(perilune):
 
 
 # Models whose adapters the program trains: what it is to adapt.
-TRAINED = {"mixtral": ("moe", "all"), "qwen3_moe": ("moe", "q,k,v,o,experts"), "olmoe": ("moe", "k,v,experts"),
-           "glm4_moe": ("moe", "o,experts"),
-           "minimax_m2": ("moe", "experts"), "ernie4_5_moe": ("moe", "q,k"),
-           "deepseek_v3": ("deepseek", "q,k,v,o,experts"), "gpt2": ("gpt", "q,k,v,o,up,down"),
-           "gpt_oss": ("gptoss", "q,experts"), "phi3": ("llama", "all"), "glm4": ("llama", "all"),
-           "gpt_neox": ("neox", "all")}
+TRAINED = {
+    "mixtral": ("moe", "all"), "qwen3_moe": ("moe", "q,k,v,o,experts"),
+    "olmoe": ("moe", "k,v,experts"), "glm4_moe": ("moe", "o,experts"),
+    "minimax_m2": ("moe", "experts"), "ernie4_5_moe": ("moe", "q,k"),
+    "deepseek_v3": ("deepseek", "q,k,v,o,experts"), "gpt2": ("gpt", "q,k,v,o,up,down"),
+    "gpt_oss": ("gptoss", "q,experts.gate+experts.up,experts.down"),
+    "phi3": ("llama", "q+k+v,o,gate+up,down"), "glm4": ("llama", "all"),
+    "gpt_neox": ("neox", "q+k+v,o,up,down"), "gemma": ("gemma", "q+k,gate+up"),
+    "mamba2": ("hybrid", "state.in"), "mamba2_tied": ("hybrid", "state.in"),
+    "falcon_h1": ("hybrid", "q,k,v,o,gate,up,down,state.in"),
+    "nemotron_h": ("hybrid", "q,k,v,o,up,down,state.in"), "bamba": ("hybrid", "state,q"),
+    "lfm2": ("hybrid", "all"), "granite4_dense": ("hybrid", "all"),
+    "qwen3_next": ("hybrid", "state,q,k,v,o,attn.gate"), "qwen3_5": ("hybrid", "all"),
+    "olmo_hybrid": ("hybrid", "all"), "kimi_linear": ("kimi", "state,o")}
+# Weights that it trains beside them.
+BESIDE = {"qwen3_5": "!wte,!head", "mixtral": "!head,!*.gain", "gemma": "!wte",
+          "mamba2_tied": "!wte"}
 
 
 def check_trained(name, perilune):
     """Adapters that the program trains for a model: merged ones and PEFT's own are the same."""
     of, (script, targets) = os.path.join(HERE, "hf", name), TRAINED[name]
+    beside = ["--set", f"freeze={BESIDE[name]}"] if name in BESIDE else []
     tokens = torch.arange(1, 2 * SEQ + 1).reshape(2, SEQ) % VOCAB
     with tempfile.TemporaryDirectory() as scratch:
         path = {n: os.path.join(scratch, n) for n in ("t.txt", "base", "base_dir", "adapter",
@@ -221,7 +259,8 @@ def check_trained(name, perilune):
             file.write(bytes(i * i % VOCAB for i in range(3000)))
         run(perilune, "import", of, "-o", path["base"])
         run(perilune, "train", f"models/{script}.lua", "--set-from", path["base"], "--set", "lora=2",
-            "--set", "lora_alpha=5", "--set", f"lora_targets={targets}", "--set", "lora_rslora=true", "--load", path["base"],
+            *beside, "--set", "lora_alpha=5", "--set", f"lora_targets={targets}", "--set",
+            "lora_rslora=true", "--load", path["base"],
             "--data", path["t.txt"], "--val-fraction", "0", "--steps", "20", "--lr", "3e-2",
             "--micro-batch", "2", "--global-batch", "2", "--save-trained", path["adapter"])
         run(perilune, "export", path["base"], "--dtype", "f32", "-o", path["base_dir"])
@@ -235,7 +274,7 @@ def check_trained(name, perilune):
         most, moved = ours.abs().max().item(), (ours - before).abs().max().item()
         error = (theirs - ours).abs().max().item() / most
         print(f"{name}, trained: logits within {error:.1e} of the largest, moved {moved / most:.1e}")
-        if error > 1e-6 or moved < 0.05 * most:
+        if error > 4e-6 or moved < 0.05 * most:
             raise SystemExit(f"{name}: logits differ, or did not move")
 
 

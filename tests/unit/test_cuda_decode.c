@@ -43,13 +43,13 @@ static const Case CASES[] = {
     {"gpt", DTYPE_F32, 7, {3, 12}, 1},
     {"gemma", DTYPE_BF16, 32, {21, 5}, 1},
     {"gpt-oss", DTYPE_F16, 9, {4, 11}, 1},
-    {"hybrid, documents, shared experts", DTYPE_F32, 5, {3, 12}, 1},
+    {"hybrid, documents, shared experts, adapters", DTYPE_F32, 5, {3, 12}, 1},
     {"hybrid", DTYPE_BF16, 5, {9, 2}, 1},
-    {"kimi", DTYPE_BF16, 5, {9, 2}, 1},
+    {"kimi, adapters", DTYPE_BF16, 5, {9, 2}, 1},
     {"deepseek", DTYPE_F32, 5, {3, 12}, 1},
     {"deepseek of long positions", DTYPE_BF16, 12, {6, 13}, 1},
     {"llama, documents, window", DTYPE_BF16, 5, {3, 12}, 2},
-    {"hybrid, documents, shared experts", DTYPE_F32, 5, {3, 12}, 2},
+    {"hybrid, documents, shared experts, adapters", DTYPE_F32, 5, {3, 12}, 2},
     {"deepseek", DTYPE_BF16, 5, {9, 2}, 2},
 };
 enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };

@@ -60,7 +60,19 @@ static const Tried TRIED[] = {
       {"routing", "greedy"},
       {"top_k", "2"},
       {"lora", "2"},
-      {"lora_targets", "q,k,v,o,experts.up,shared.down"}}},
+      {"lora_targets", "q,k,v,o,experts.gate+experts.up,shared.down"}}},
+    {"adapters of states, with A's that are shared",
+     "models/hybrid.lua",
+     {SMALL,
+      {"pattern", "PDCK"},
+      {"attention_gate", "true"},
+      {"state_groups", "1"},
+      {"state_heads", "4"},
+      {"state_keys", "8"},
+      {"state_values", "8"},
+      {"lora", "2"},
+      {"lora_dropout", "0.1"},
+      {"lora_targets", "q+k+v+attn.gate,gate+up,o,down,state,short"}}},
 };
 
 static const Layout ALONE = {1, 1, 1, BATCH, 1, "1f1b", false, NULL, 0};
@@ -359,7 +371,12 @@ typedef struct Peft {
 static const Peft PEFT[] = {
     {"tests/reference/hf_peft", "tests/reference/hf/llama31", "llama", 2 * 3 * 2, NULL},
     {"tests/reference/hf_peft_pairs", "tests/reference/hf/glm4", "llama", 2 * 3 * 2, NULL},
-    {"tests/reference/hf_peft_parameters", "tests/reference/hf/gpt_oss", "gptoss", 2 * 4 * 2, NULL},
+    {"tests/reference/hf_peft_parameters", "tests/reference/hf/gpt_oss", "gptoss", 2 * (4 * 2 - 1),
+     NULL}, /* gates and ups share an A */
+    {"tests/reference/hf_peft_state", "tests/reference/hf/mamba2", "hybrid", 2 * (1 + 5),
+     "tests/reference/hf_peft_state_gradients"},
+    {"tests/reference/hf_peft_delta", "tests/reference/hf/qwen3_next", "hybrid",
+     2 * (1 + 4 + 1 + 2 + 2) + 1 + 2 + 2, NULL}, /* D D A; the last two are whole tables */
     {"tests/reference/hf_peft_experts", "tests/reference/hf/mixtral", "moe", 2 * 3 * 2,
      "tests/reference/hf_peft_experts_gradients"},
 };
