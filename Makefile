@@ -16,7 +16,10 @@ B        := build-$(subst undefined,ubsan,$(subst thread,tsan,$(subst address,as
 # -O1: what runs longer is less than what compiles faster. AddressSanitizer finds null pointers and ends of
 # objects, too: a tenth faster without the other one's checks of them, and of sums with pointers.
 OPTIMIZE ?= -O1 -fno-omit-frame-pointer -fsanitize=$(SANITIZE) -fno-sanitize-recover=all \
-            $(if $(findstring address,$(SANITIZE)),-fno-sanitize=null$(comma)object-size$(comma)pointer-overflow)
+            $(if $(findstring address,$(SANITIZE)),-fno-sanitize=null$(comma)object-size$(comma)pointer-overflow -fno-pie)
+# At a fixed address: otherwise each start of a program, of which scripts have hundreds, relocates the
+# pointers in AddressSanitizer's descriptors of all globals.
+override LDFLAGS += $(if $(findstring address,$(SANITIZE)),-no-pie)
 CFLAGS   ?= -g1
 else
 B        := build
