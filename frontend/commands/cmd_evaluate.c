@@ -257,9 +257,11 @@ static bool evaluate(Evaluation *e) {
     e->seconds = progress_line_end(&line);
     ChoicesModel model = {.engine = e->engine, .plan = e->plan};
     if (e->caches.plan) {
-        model = (ChoicesModel){.caches = choice_caches_create(e->caches.decoder, e->args->arena),
-                               .plan = e->plan,
-                               .n_together = e->caches.n_texts};
+        model = (ChoicesModel){
+            .caches = choice_caches_create(e->caches.decoder, e->args->arena),
+            .plan = e->plan,
+            .n_together = e->caches.n_texts,
+            .crew = {e->options.control, e->options.rank, e->plan->mesh.size[MESH_T]}};
     }
     for (int i = 0; i < e->n_choices; i++) {
         line = progress_line_start("questions");

@@ -5,6 +5,7 @@
 #include "ir/base/json.h"
 #include "ir/base/memory.h"
 #include "ir/base/utf8.h"
+#include "runtime/cpu/softmax.h"
 #include "runtime/tokenizer/encoder.h"
 
 #include <inttypes.h>
@@ -57,6 +58,10 @@ typedef struct Scoring {
     ScoredText *texts;                 /* [n_together] */
     Entry *entries;                    /* [n_entries] */
     int64_t n_entries, n_entries_room;
+    /* Of several groups of processes: choices that others score, and what was scored here. */
+    Entry *awaited; /* [n_awaited] */
+    ChoiceScore *scored;
+    int n_awaited, awaited_capacity, n_scored, scored_capacity;
     Question *open; /* [n_open]: those that wait for scores, the last n_open of all */
     int64_t n_open, n_settled;
 } Scoring;
@@ -68,10 +73,9 @@ static bool computes(const Scoring *s) {
 /* --- scores --- */
 
 double log_probability(const float *logits, int64_t vocab, int32_t token) {
-    double most = logits[0], sum = 0;
-    for (int64_t i = 1; i < vocab; i++) most = logits[i] > most ? logits[i] : most;
-    for (int64_t i = 0; i < vocab; i++) sum += exp(logits[i] - most);
-    return logits[token] - most - log(sum);
+    float lse;
+    softmax_logsumexp(DTYPE_F32, 1, vocab, vocab, logits, &lse);
+    return (double)logits[token] - (double)lse;
 }
 
 bool is_likeliest(const float *logits, int64_t vocab, int32_t token) {
@@ -180,6 +184,16 @@ static bool score_row(Scoring *s, const Entry *entry) {
     return score_entry(s, entry, score, greedy);
 }
 
+static int n_groups(const Scoring *s) {
+    const RolloutCrew *crew = &s->model.crew;
+    return s->model.caches && crew->control ? control_world(crew->control) / crew->together : 1;
+}
+
+static bool is_own(const Scoring *s, int64_t question) {
+    const RolloutCrew *crew = &s->model.crew;
+    return n_groups(s) == 1 || question % n_groups(s) == crew->rank / crew->together;
+}
+
 static bool score_cached(Scoring *s) {
     const int64_t most = s->model.n_together;
     for (int64_t first = 0; first < s->n_entries; first += most) {
@@ -192,7 +206,12 @@ static bool score_cached(Scoring *s) {
         if (!choice_caches_score(s->model.caches, s->texts, n, s->diag)) return false;
         for (int i = 0; i < n; i++) {
             const ScoredText *text = &s->texts[i];
-            if (!score_entry(s, &s->entries[first + i], text->score, text->greedy)) return false;
+            const Entry *e = &s->entries[first + i];
+            const ChoiceScore score = {e->question, e->choice, text->greedy, text->score};
+            if (n_groups(s) > 1) {
+                ARENA_PUSH(s->arena, s->scored, s->n_scored, s->scored_capacity, score);
+            }
+            if (!score_entry(s, e, text->score, text->greedy)) return false;
         }
     }
     return true;
@@ -225,6 +244,23 @@ static bool compute(Scoring *s) {
     if (s->n_entries == 0) return true;
     const bool good = s->model.caches ? score_cached(s) : score_rows(s);
     drop_entries(s);
+    if (good) settle_scored(s);
+    return good;
+}
+
+/* What other groups have scored. */
+static bool take_awaited(Scoring *s) {
+    int64_t n, at = 0;
+    if (n_groups(s) == 1) return true;
+    ChoiceScore *all = choice_scores_gather(&s->model.crew, s->scored, s->n_scored, &n, s->diag);
+    bool good = all != NULL;
+    for (int i = 0; i < s->n_awaited && good; i++) {
+        const Entry *e = &s->awaited[i];
+        while (at < n && (all[at].question != e->question || all[at].choice != e->choice)) at++;
+        good = at < n && score_entry(s, e, all[at].score, all[at].greedy != 0);
+        if (at == n) diag_error(s->diag, NO_LOC, "%s: a rank lacks scores", s->way->who);
+    }
+    free(all);
     if (good) settle_scored(s);
     return good;
 }
@@ -301,16 +337,19 @@ static bool add_entry(Scoring *s, const Choice *choice) {
     good = good && check_tokens(s, choice, first, count) &&
            (s->model.caches || find_row(s, tokens.items + cut, count - 1 - cut));
     if (good) {
+        const Entry entry = {.question = s->n_settled + s->n_open - 1,
+                             .row = s->n_rows - 1,
+                             .choice = choice->number,
+                             .first = first - 1 - cut,
+                             .n_labels = count - first,
+                             .n_bytes = n_bytes,
+                             .n_characters = count_characters(text, n_bytes)};
         s->out->n_cut += cut > 0;
-        push_entry(s,
-                   (Entry){.question = s->n_settled + s->n_open - 1,
-                           .row = s->n_rows - 1,
-                           .choice = choice->number,
-                           .first = first - 1 - cut,
-                           .n_labels = count - first,
-                           .n_bytes = n_bytes,
-                           .n_characters = count_characters(text, n_bytes)},
-                   tokens.items + cut);
+        if (is_own(s, entry.question)) {
+            push_entry(s, entry, tokens.items + cut);
+        } else {
+            ARENA_PUSH(s->arena, s->awaited, s->n_awaited, s->awaited_capacity, entry);
+        }
     }
     token_list_release(&tokens);
     return good;
@@ -545,7 +584,9 @@ static bool score_line(void *user, json_t *object, SourceLoc loc, int n_lines) {
 }
 
 static bool score_file(Scoring *s) {
-    if (!json_lines_each(s->path, score_line, s, s->diag) || !compute(s)) return false;
+    if (!json_lines_each(s->path, score_line, s, s->diag) || !compute(s) || !take_awaited(s)) {
+        return false;
+    }
     if (s->out->all.n_questions > 0) return true;
     diag_error(s->diag, (SourceLoc){s->path, 0}, "has no question");
     return false;

@@ -18,6 +18,7 @@
 
 #include "frontend/commands/benchmarks.h"
 #include "frontend/commands/choice_caches.h"
+#include "frontend/commands/choice_scores.h"
 #include "frontend/commands/choice_tokens.h"
 #include "ir/base/strbuf.h"
 #include "runtime/engine.h"
@@ -70,6 +71,7 @@ typedef struct ChoicesModel {
     ChoiceCaches *caches; /* in place of it */
     const Plan *plan;     /* of either */
     int n_together;       /* caches: texts side by side */
+    RolloutCrew crew;     /* caches: groups of processes have every so manieth question each */
 } ChoicesModel;
 
 /* Of a file that was looked at before. `shown`, which may be NULL, is told how far it is. False:

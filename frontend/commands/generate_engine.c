@@ -154,11 +154,12 @@ static bool find_layout(Opening *o) {
     if (!plan_mesh_from_args(o->args, &mesh, seen, o->diag)) return false;
     o->t = mesh.size[MESH_T];
     o->copies = mesh.size[MESH_D];
-    const bool tasks = cli_given(o->args, OPT_PROMPTS) || cli_given(o->args, OPT_PROBLEMS);
+    const bool tasks = cli_given(o->args, OPT_PROMPTS) || cli_given(o->args, OPT_PROBLEMS) ||
+                       cli_given(o->args, OPT_CHOICES);
     if (mesh_rank_count(&mesh) != o->t * o->copies) {
         o->obstacle.what = "a layout is asked for, and caches are divided over t and d alone";
     } else if (o->copies > 1 && !tasks) {
-        o->obstacle.what = "over d there are texts of --prompts and --problems alone";
+        o->obstacle.what = "over d there are --prompts, --problems and --choices alone";
     }
     for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
         if (!cli_given(o->args, OTHERS[i])) continue;
