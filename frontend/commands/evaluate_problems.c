@@ -35,9 +35,15 @@ static const CliOption OF_WRITING[] = {
     OPT_STOP,    OPT_REPETITION_PENALTY, OPT_SAMPLES, OPT_SIDE_BY_SIDE, OPT_POSITIONS,
     OPT_NO_CACHE};
 
+/* And of choices by themselves, which have caches, too. */
+static bool is_of_caches(CliOption option) {
+    return option == OPT_SIDE_BY_SIDE || option == OPT_POSITIONS || option == OPT_NO_CACHE;
+}
+
 bool evaluate_problems_check_absent(const CliArgs *args, Diag *diag) {
+    const bool caches = cli_given(args, OPT_CHOICES) && !cli_given(args, OPT_DATA);
     for (size_t i = 0; i < sizeof(OF_WRITING) / sizeof(OF_WRITING[0]); i++) {
-        if (!cli_given(args, OF_WRITING[i])) continue;
+        if (!cli_given(args, OF_WRITING[i]) || (caches && is_of_caches(OF_WRITING[i]))) continue;
         diag_error(diag, NO_LOC, "evaluate: --%s: is for --problems, which are answered in writing",
                    CLI_OPTIONS[OF_WRITING[i]].name);
         return false;

@@ -90,6 +90,47 @@ run "${solves[@]}" --predictions "$folder/solved"
 job 4 "${solves[@]}" --mesh t=2,d=2 --predictions "$folder/solved4" -o "$folder/told"
 same 'problems' "$folder/solved" "$folder/solved4"
 
+# --- choices ---
+# close NAME FILE FILE: the logarithms in both are the same within rounding, line by line.
+close() {
+    result "$1" "$(awk '{ sub(/.*log_probabilities":\[/, ""); sub(/\].*/, ""); k = split($0, x, ",")
+            for (i = 1; i <= k; i++) if (NR == FNR) kept[FNR, i] = x[i]; else {
+                d = x[i] - kept[FNR, i]
+                if (d < 0) d = -d
+                if (d > 2e-5 * (1 - x[i])) bad = "line " FNR ": " x[i] " for " kept[FNR, i]
+                n++
+            } }
+        END { print (bad != "" || n >= 30) ? bad : n + 0 " choices" }' "$2" "$3" 2>&1)"
+    rm -f "$3"
+}
+for i in $(seq 9); do
+    echo '{"prompt": "tide '"$i"'?", "choices": [" low '"$i"'.", " low", " high tides are high '"$i$i$i$i$i"'"], "answer": '$((i % 3))'}'
+    [ "$i" -gt 6 ] && echo '{"prompt": "tide '"$i"'? low 5. tide 3? low", "choices": [" 1", " 2"], "answer": 0}'
+done >"$folder/choices.jsonl"
+seq 900 | sed 's/^/tide # /' >"$folder/plain.txt"
+chooses=(evaluate "${tiny[@]}" --load "$base" --tokenizer "$t" --choices "$folder/choices.jsonl" --threads 1 --quiet
+    -o "$folder/told" --predictions)
+run "${chooses[@]}" "$folder/chosen"
+run "${chooses[@]}" "$folder/rows" --no-cache # whole sequences, by training's plan
+close 'choices by caches: as whole sequences say' "$folder/chosen" "$folder/rows"
+run "${chooses[@]}" "$folder/single" --side-by-side 1
+close 'one at a time' "$folder/chosen" "$folder/single"
+for mesh in t=2 d=3 t=2,d=2; do
+    [ $mesh = t=2,d=2 ] && n=4 || n=${mesh#*=}
+    job "$n" "${chooses[@]}" "$folder/ranks" --mesh "$mesh"
+    close "choices over $mesh" "$folder/chosen" "$folder/ranks"
+done
+for model in 'hybrid --set pattern=MDA --set layers=3' 'deepseek --set layers=2 --set dense_layers=2 --set kv_rank=5' 'gpt --set documents=5'; do
+    # shellcheck disable=SC2086
+    other=(models/${model%% *}.lua ${model#* } --set model=16 --set heads=2 --set seq=40 --set vocab=320)
+    run train "${other[@]}" --tokenizer "$t" --data "$folder/plain.txt" --steps 4 --save "$folder/other" --quiet
+    other=(evaluate "${other[@]}" --load "$folder/other" --tokenizer "$t" --choices "$folder/choices.jsonl" --quiet
+        -o "$folder/told" --predictions)
+    run "${other[@]}" "$folder/caches"
+    run "${other[@]}" "$folder/rows" --no-cache
+    close "${model%% *}: caches and whole sequences" "$folder/caches" "$folder/rows"
+done
+
 # --- answers of training ---
 learns=(train "${tiny[@]}" --set policy=grpo --load "$base" --tokenizer "$t" --eot auto --micro-batch 4
     --global-batch 16 --answers 4 --lr-schedule constant --warmup 0 --lr 1e-2 --steps 4 --data "$prompts" --threads 1)
