@@ -3,6 +3,7 @@
 #include "runtime/engine_internal.h"
 
 #include "ir/masters.h"
+#include "ir/ops/round_blocks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,9 @@ static const Node *find_source(const RankContext *rank, const char *name, const 
             type_elements(&node->types[0]) != type_elements(&leaf->types[0])) {
             continue;
         }
+        if (node->op != leaf->op && node_is_rounded(leaf)) continue; /* the parameter itself */
+        const char *blocks = node_string(node, ATTR_blocks);
+        if (strcmp(blocks, node_string(leaf, ATTR_blocks)) != 0) continue;
         const bool split = node->op == OP_PARAM && master_upper(graph, node);
         if (!split && strcmp(engine_leaf_name(rank, node, arena), name) == 0) return node;
     }
