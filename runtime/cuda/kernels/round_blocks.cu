@@ -56,8 +56,8 @@ KERNEL_FUNCTION __launch_bounds__(ROUND_THREADS) round_blocks(RoundBlocksArgs a)
     const float inverse = scale != 0 ? 1.0f / scale : 0;
     const float kept = as_half(scale);
     /* Not finite, or too large for a scale in f16; or so small that the scale is 0. */
-    const bool fails = !(size < 0x1p128f) || !(fabsf(kept) < 0x1p17f);
-    const bool tiny = !(fabsf(inverse) < 0x1p128f);
+    const bool fails = largest >= 0x7f800000u || !(fabsf(kept) <= 65504.0f);
+    const bool tiny = !(fabsf(inverse) <= 0x1.fffffep127f);
 #pragma unroll
     for (int j = 0; j < N; j++) {
         float y = bits_to_float(0x7fc00000u);
