@@ -265,8 +265,8 @@ static void compare_rounded(const Graph *graph, const char *a_path, const char *
 
 static int n_rounded[N_ROUND_FORMS];
 
-static void test_marks(Arena *arena, const Case *c, Model *model, const char *weights, int number,
-                       Diag *diag) {
+static void test_marks(Arena *arena, const Case *c, Model *model, const HfImport *first,
+                       const char *weights, int number, Diag *diag) {
     HfImport import;
     const char *type = number % 2 ? "q8_0" : "q4_0", *gguf = in_scratch(arena, "z.gguf"),
                *b = in_scratch(arena, "b.st");
@@ -276,6 +276,12 @@ static void test_marks(Arena *arena, const Case *c, Model *model, const char *we
                       import_gguf(arena, gguf, b, &import, diag);
     CHECK(fine, "%s", diag_text(diag));
     if (fine && c->most == 0) compare_rounded(model->graph, weights, b, n_rounded, diag);
+    if (!fine || c != CASES) return;
+    const double file = loss_of(arena, &import, b), plain = loss_of(arena, first, weights);
+    run_qat = gguf_type_named(type);
+    const double own = loss_of(arena, first, weights);
+    run_qat = NULL;
+    CHECK(own == file && own != plain, "its loss is %.17g, the file's %.17g", own, file);
 }
 
 static void test_round_trip_of(const Case *c) {
@@ -308,7 +314,7 @@ static void test_round_trip_of(const Case *c) {
         }
         if (fine) gguf_close(&y);
         gguf_close(&x);
-        test_marks(arena, c, model, a, (int)(c - CASES), diag);
+        test_marks(arena, c, model, &first, a, (int)(c - CASES), diag);
     }
     diag_destroy(diag);
     arena_destroy(arena);
