@@ -13,8 +13,8 @@
 
 enum { GGML_BLOCK = 32, GGML_Q4_0_BYTES = 2 + GGML_BLOCK / 2, GGML_Q8_0_BYTES = 2 + GGML_BLOCK };
 
-void ggml_widen_q4_0(const unsigned char *blocks, int64_t n_blocks, float *out);
-void ggml_widen_q8_0(const unsigned char *blocks, int64_t n_blocks, float *out);
+void ggml_widen_q4_0(const unsigned char *at, int64_t n_blocks, float *out);
+void ggml_widen_q8_0(const unsigned char *at, int64_t n_blocks, float *out);
 
 /* The bytes of quantize_row_q4_0_ref and quantize_row_q8_0_ref. False: a number is not finite, or a
  * scale is too large for f16 or too small for f32's reciprocals; its block is not written. */
