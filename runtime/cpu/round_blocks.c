@@ -35,8 +35,11 @@ static void load_tile(Tile *t, const float *from) {
         return;
     }
     for (int i = 0; i < BLOCK; i++) {
-        for (int r = 0; r < t->n_rows; r++) {
-            t->numbers[r * BLOCK + i] = from[t->row[i] + t->other[r]];
+        const float *line = from + t->row[i];
+        if (t->across) {
+            for (int r = 0; r < t->n_rows; r++) t->numbers[r * BLOCK + i] = line[t->other[0] + r];
+        } else {
+            for (int r = 0; r < t->n_rows; r++) t->numbers[r * BLOCK + i] = line[t->other[r]];
         }
     }
 }
@@ -102,8 +105,15 @@ static void round_rows(RoundForm form, const RoundLayout *l, int64_t first, cons
 
 /* As a file has them, then as the copy does. */
 static void round_halves(const float *from, DType dtype, void *out, int64_t first, int64_t n) {
-    for (int64_t i = first; i < first + n; i++) {
-        put_number(dtype, out, i, vec_f16_widen(vec_f16_round(from[i])));
+    enum { RUN = 256 };
+    uint16_t halves[RUN];
+    float numbers[RUN];
+    for (int64_t i = first; i < first + n; i += RUN) {
+        const int64_t run = first + n - i < RUN ? first + n - i : RUN;
+        float *to = dtype == DTYPE_F32 ? (float *)out + i : numbers;
+        vec_f16_store(from + i, halves, run);
+        vec_f16_load(halves, to, run);
+        if (dtype != DTYPE_F32) copy_store(dtype, numbers, (uint16_t *)out + i, run);
     }
 }
 
