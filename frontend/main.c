@@ -103,6 +103,8 @@ const CliCommand CLI_COMMANDS[] = {
      "      --data films.jsonl --steps 3000 --lr 2e-5 --save films.safetensors\n"
      "  perilune train models/llama.lua --set-from llama.safetensors --load llama.safetensors \\\n"
      "      --set lora=16 --frozen-bits 4 --data text.txt --save-trained adapter.safetensors\n"
+     "  perilune train models/llama.lua --set-from llama.safetensors --load llama.safetensors \\\n"
+     "      --qat q4_0 --data text.txt --lr 1e-4 --save for-q4_0.safetensors\n"
      "  perilune train gpt.plan --data text.txt --steps 20 --trace step.json --profile cpu.json\n"
      "  perilune train models/gpt.lua --ema 0.999 --spike-factor 10 --qk-clip 100 --data text.txt "
      "\\\n"

@@ -107,6 +107,7 @@ int op_alias(const Node *node, int output) {
     case OP_CACHE_APPEND: return 0;
     case OP_CACHE_LINEAR_ATTENTION: return output == 1 ? 3 : -1; /* states */
     case OP_CACHE_CONVOLVE: return output == 1 ? 1 : -1;
+    case OP_ROUND_BLOCKS:
     case OP_ALL_GATHER: return node->n_inputs == 2 ? 1 : -1;
     case OP_MATMUL: return matmul_accumulator(node);
     case OP_EMBEDDING_GRAD: return node->n_inputs == 4 ? 3 : -1;
@@ -258,6 +259,7 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_TO_UPPER:
     case OP_TO_F16:
     case OP_TO_F32: return OPERAND_EITHER;
+    case OP_ROUND_BLOCKS: return input == 0 ? OPERAND_F32 : OPERAND_EITHER;
     /* But for their last operand, a copy. */
     case OP_ADAMW:
     case OP_LAMB_MOMENTS:
@@ -473,9 +475,9 @@ bool node_is_copy(const Node *node) {
     const char *name = node_string(node, ATTR_name), *of = node_string(node, ATTR_of);
     size_t length = strlen(of);
     DType dtype = node->types[0].dtype;
-    return node->op == OP_STATE && dtype_is_low(dtype) && length > 0 &&
-           strncmp(name, of, length) == 0 && name[length] == '.' &&
-           strcmp(name + length + 1, dtype_name(dtype)) == 0;
+    bool may = dtype_is_low(dtype) || (dtype == DTYPE_F32 && node_attr(node, ATTR_blocks));
+    return node->op == OP_STATE && may && length > 0 && strncmp(name, of, length) == 0 &&
+           name[length] == '.' && strcmp(name + length + 1, dtype_name(dtype)) == 0;
 }
 
 bool node_is_upper(const Node *node) {

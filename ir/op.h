@@ -237,8 +237,8 @@ int op_gradient_operand(OpKind op);
 /* Does the op multiply by or look up its weights, so that in 16 bits it reads a kept copy of them?
  */
 bool op_reads_weights(OpKind op);
-/* A state that holds its parameter rounded to 16 bits, refreshed by the optimizer: "<of>.bf16" or
- * "<of>.f16". */
+/* A state that holds its parameter rounded to 16 bits, refreshed by the update: "<of>.bf16" or
+ * "<of>.f16"; or rounded to blocks (ir/ops/round_blocks.h), then also in f32: "<of>.f32". */
 bool node_is_copy(const Node *node);
 /* A copy in bf16 that is the upper half of its parameter's memory (ir/masters.h). */
 bool node_is_upper(const Node *node);

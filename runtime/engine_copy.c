@@ -3,6 +3,7 @@
 #include "runtime/engine_internal.h"
 
 #include "ir/masters.h"
+#include "ir/ops/round_blocks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +75,9 @@ static const Node *find_source(const RankContext *rank, const char *name, const 
             !lie_alike(node, &rank->plan->mesh, leaf, leaf_mesh)) {
             continue;
         }
+        if (node->op != leaf->op && node_is_rounded(leaf)) continue; /* the parameter itself */
+        const char *blocks = node_string(node, ATTR_blocks);
+        if (strcmp(blocks, node_string(leaf, ATTR_blocks)) != 0) continue;
         const bool split = node->op == OP_PARAM && master_upper(graph, node);
         if (!split && strcmp(engine_leaf_name(rank, node, arena), name) == 0) return node;
     }

@@ -2,10 +2,12 @@
 #include "runtime/engine_internal.h"
 
 #include "ir/masters.h"
+#include "ir/ops/round_blocks.h"
 #include "ir/teacher.h"
 #include "runtime/cpu/blocks.h"
 #include "runtime/cpu/halves.h"
 #include "runtime/cpu/philox.h"
+#include "runtime/cpu/round_blocks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -89,10 +91,22 @@ static void fill_shard(const RankContext *rank, const Node *param, const Shard *
     shard_zero_padding(shard, out);
 }
 
-/* Is `copy` the parameter in 16 bits: of its name, block and chunk? */
+/* Is `copy` the parameter as products read it: of its name, block and chunk? */
 static bool is_copy_of(const Node *copy, const Node *param) {
     return node_is_copy(copy) && copy->block == param->block && copy->chunk == param->chunk &&
            strcmp(node_string(param, ATTR_name), node_string(copy, ATTR_of)) == 0;
+}
+
+/* Numbers of a copy that are as many of its parameter. */
+static void put_copy(const Node *copy, const Type *local, const float *from, void *numbers) {
+    const int64_t count = type_elements(local);
+    if (node_is_rounded(copy)) {
+        const RoundLayout layout = round_layout(copy, local);
+        round_blocks(round_form_find(node_string(copy, ATTR_blocks)), &layout, from,
+                     copy->types[0].dtype, numbers, count);
+    } else {
+        halves_copy(copy->types[0].dtype, from, numbers, count);
+    }
 }
 
 /* `leaf` is the parameter in less than 32 bits, or a copy of it, which need not be divided as it
@@ -109,7 +123,7 @@ static void set_rounded(Engine *engine, const RankContext *rank, const Node *par
     fill_shard(rank, param, &shard, whole, arena, wide);
     void *numbers = engine_edit(engine, rank, node_value(leaf, 0));
     if (node_is_copy(leaf)) {
-        halves_copy(dtype, wide, numbers, count);
+        put_copy(leaf, &shard.local, wide, numbers);
     } else {
         weights_store(dtype, wide, numbers, count);
     }
@@ -159,7 +173,7 @@ static bool is_divided_alike(const Node *a, const Node *b) {
 void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const WholeTensor *whole,
                      Arena *arena) {
     const Graph *graph = rank->program->graph;
-    if (leaf->types[0].dtype != DTYPE_F32) {
+    if (leaf->types[0].dtype != DTYPE_F32 || node_is_copy(leaf)) {
         set_rounded(engine, rank, leaf, leaf, whole, arena);
         return;
     }
@@ -192,8 +206,7 @@ void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const 
             set_rounded(engine, rank, leaf, copy, whole, arena);
             continue;
         }
-        halves_copy(copy->types[0].dtype, values, engine_edit(engine, rank, node_value(copy, 0)),
-                    count);
+        put_copy(copy, &shard.local, values, engine_edit(engine, rank, node_value(copy, 0)));
         engine->backend->commit(engine);
     }
     if (!stays) free(values);

@@ -2,6 +2,7 @@
 
 #include "frontend/commands/engine_args.h"
 #include "frontend/commands/teacher_args.h"
+#include "frontend/gguf/gguf_marks.h"
 #include "planner/plan/schedule.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/engine.h"
@@ -462,6 +463,24 @@ ModelSetting *plan_settings_from_args(CliArgs *args, const char *absent, int *ou
     return good ? list.items : NULL;
 }
 
+/* Weights that will be quantized say so themselves. */
+static bool qat_from_args(const CliArgs *args, Model *model, Diag *diag) {
+    const char *name = cli_text(args, OPT_QAT, NULL);
+    if (!name) return true;
+    const GgufType *type = gguf_type_named(name);
+    if (!type || (type->number != GGUF_TYPE_Q4_0 && type->number != GGUF_TYPE_Q8_0)) {
+        diag_error(diag, NO_LOC, "--qat: '%s' is not q4_0 or q8_0", name);
+        return false;
+    }
+    if (strcmp(cli_text(args, OPT_MASTERS, "whole"), "split") == 0) {
+        diag_error(diag, NO_LOC,
+                   "--masters split: with --qat copies are rounded to blocks, and are no halves of "
+                   "their weights");
+        return false;
+    }
+    return gguf_mark(model, type, diag);
+}
+
 /* The model of the operand, with a teacher's if there is one. */
 static Model *load_model(CliArgs *args, Arena *arena, int64_t batch, const char **out_settings,
                          Diag *diag) {
@@ -484,6 +503,7 @@ static Model *load_model(CliArgs *args, Arena *arena, int64_t batch, const char 
         return NULL;
     }
     *out_settings = settings_text(&model->settings, arena);
+    if (!qat_from_args(args, model, diag)) return NULL;
     return teacher_args_join(args, arena, batch, model, &how, out_settings, diag) ? model : NULL;
 }
 

@@ -3,6 +3,7 @@
 #include "frontend/units.h"
 #include "ir/base/utf8.h"
 #include "planner/plan/plan_library.h"
+#include "planner/show/show_facts.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -31,8 +32,10 @@ static void print_precision(const Plan *plan) {
     LossScaling scaling = plan_loss_scaling(plan);
     bool low_states = plan_state_dtype(plan) == DTYPE_BF16;
     bool low_gradients = plan_gradient_dtype(plan) == DTYPE_BF16;
-    if (plan->precision == DTYPE_F32 && scaling.initial == 0 && !low_states) return;
-    printf("numbers %s%s%s%s", dtype_name(plan->precision),
+    const char *form = facts_rounded_form(plan);
+    if (plan->precision == DTYPE_F32 && scaling.initial == 0 && !low_states && !form) return;
+    printf("numbers %s%s%s%s%s%s", dtype_name(plan->precision),
+           form ? ", weights as a GGUF file has them in " : "", form ? form : "",
            plan_splits_masters(plan) ? ", copies of weights halves of them" : "",
            low_gradients ? ", weights' gradients bf16" : "",
            low_states ? ", optimizer's state bf16" : "");

@@ -12,21 +12,27 @@
 enum { QUANTIZATION_VERSION = 2 };
 static const char FREQUENCIES[] = "rope_freqs.weight";
 
-bool gguf_export_open(Arena *arena, const GgufExportRequest *request, GgufExport *out, Diag *diag) {
-    const HfFamily *family = gguf_family_of(request->model->name);
-    *out = (GgufExport){.type = request->type};
+const HfFamily *gguf_export_family(Arena *arena, const Model *model, Diag *diag) {
+    const HfFamily *family = gguf_family_of(model->name);
     if (!family) {
         diag_error(diag, NO_LOC,
-                   "model '%s' has no architecture of llama.cpp's here; there are: %s",
-                   request->model->name, gguf_arch_names(arena));
-        return false;
+                   "model '%s' has no architecture of llama.cpp's here; there are: %s", model->name,
+                   gguf_arch_names(arena));
+        return NULL;
     }
-    if (hf_classes_count(request->model) > 0) {
+    if (hf_classes_count(model) > 0) {
         diag_error(diag, NO_LOC,
                    "a model that tells classes of texts, or rewards, is not written "
                    "as GGUF; without --format it is for transformers");
-        return false;
+        return NULL;
     }
+    return family;
+}
+
+bool gguf_export_open(Arena *arena, const GgufExportRequest *request, GgufExport *out, Diag *diag) {
+    const HfFamily *family = gguf_export_family(arena, request->model, diag);
+    *out = (GgufExport){.type = request->type};
+    if (!family) return false;
     const HfExportRequest hf = {.model = request->model,
                                 .weights = request->weights,
                                 .trained = request->trained,
@@ -62,20 +68,24 @@ static bool stays_whole(const HfItem *item) {
 
 /* The table that makes logits, on which most depends, has 6 bits where others have 4 or 5, as
  * llama-quantize has it. */
-static const GgufType *wanted_type(const GgufExport *export, const HfItem *item) {
-    const json_t *tied = json_object_get(export->config, "_tied");
+static const GgufType *wanted_type(const json_t *config, const GgufType *type, const HfItem *item) {
+    const json_t *tied = json_object_get(config, "_tied");
     const bool one = !tied || json_is_true(tied);
     const bool output = strcmp(item->theirs, one ? "token_embd.weight" : "output.weight") == 0;
-    const bool is_k = export->type->block > GGUF_BLOCK;
-    return is_k && output ? gguf_type_find(GGUF_TYPE_Q6_K) : export->type;
+    const bool is_k = type->block > GGUF_BLOCK;
+    return is_k && output ? gguf_type_find(GGUF_TYPE_Q6_K) : type;
 }
 
-static const GgufType *type_of(const GgufExport *export, const HfItem *item) {
+const GgufType *gguf_export_type(const json_t *config, const GgufType *most, const HfItem *item) {
     if (stays_whole(item)) return gguf_type_find(GGUF_TYPE_F32);
-    const GgufType *type = wanted_type(export, item);
+    const GgufType *type = wanted_type(config, most, item);
     const int64_t row = item->shape[item->n_dims - 1];
     if (row % type->block == 0) return type;
     return gguf_type_find(row % GGUF_BLOCK == 0 ? GGUF_TYPE_Q8_0 : GGUF_TYPE_F16);
+}
+
+static const GgufType *type_of(const GgufExport *export, const HfItem *item) {
+    return gguf_export_type(export->config, export->type, item);
 }
 
 static int64_t elements_of(const HfItem *item) {
@@ -131,7 +141,8 @@ static void declare(Writing *w) {
         const GgufType *type = type_of(export, item);
         gguf_add_tensor(w->writer, item->theirs, type, item->shape, item->n_dims);
         export->n_bytes += gguf_tensor_bytes(type, item->shape, item->n_dims);
-        export->n_whole += !stays_whole(item) && type != wanted_type(export, item);
+        export->n_whole +=
+            !stays_whole(item) && type != wanted_type(export->config, export->type, item);
     }
     export->n_tensors = layout->n_items + (w->factors != NULL);
     if (!w->factors) return;

@@ -7,6 +7,7 @@
 #ifndef FRONTEND_GGUF_GGUF_EXPORT_H
 #define FRONTEND_GGUF_GGUF_EXPORT_H
 
+#include "frontend/gguf/gguf_archs.h"
 #include "frontend/gguf/gguf_tokenizer.h"
 #include "frontend/gguf/gguf_types.h"
 #include "frontend/hf/hf_export.h"
@@ -29,6 +30,11 @@ typedef struct GgufExport {
     bool refused;            /* by gguf_export_write: what is wrong is in the tokenizer */
     GgufTokenizer tokenizer; /* once written */
 } GgufExport;
+
+/* The architectures of the model's script. NULL, reported: no such model is written as GGUF. */
+const HfFamily *gguf_export_family(Arena *arena, const Model *model, Diag *diag);
+/* What a tensor is written in where most are `most`. */
+const GgufType *gguf_export_type(const json_t *config, const GgufType *most, const HfItem *item);
 
 /* Finds all that the file will have. False: reported. */
 bool gguf_export_open(Arena *arena, const GgufExportRequest *request, GgufExport *out, Diag *diag);

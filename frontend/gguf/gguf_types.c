@@ -1,6 +1,7 @@
 #include "frontend/gguf/gguf_types.h"
 
 #include "frontend/hf/hf_packed.h"
+#include "runtime/cpu/ggml_blocks.h"
 #include "runtime/cpu/vec_low.h"
 
 #include <math.h>
@@ -71,13 +72,6 @@ static unsigned fifth_bit(const unsigned char *bits, int i) {
     return (bits[i / 8] >> (i % 8) & 1U) << 4;
 }
 
-static void widen_q4_0(const unsigned char *at, int64_t n_blocks, float *out) {
-    for (; n_blocks > 0; n_blocks--, at += 2 + HALF_BLOCK) {
-        const float scale = gguf_half(at);
-        for (int i = 0; i < BLOCK; i++) *out++ = (float)((int)nibble(at + 2, i) - 8) * scale;
-    }
-}
-
 static void widen_q4_1(const unsigned char *at, int64_t n_blocks, float *out) {
     for (; n_blocks > 0; n_blocks--, at += 4 + HALF_BLOCK) {
         const float scale = gguf_half(at), least = gguf_half(at + 2);
@@ -100,13 +94,6 @@ static void widen_q5_1(const unsigned char *at, int64_t n_blocks, float *out) {
         for (int i = 0; i < BLOCK; i++) {
             *out++ = (float)(nibble(at + 8, i) | fifth_bit(at + 4, i)) * scale + least;
         }
-    }
-}
-
-static void widen_q8_0(const unsigned char *at, int64_t n_blocks, float *out) {
-    for (; n_blocks > 0; n_blocks--, at += 2 + BLOCK) {
-        const float scale = gguf_half(at);
-        for (int i = 0; i < BLOCK; i++) *out++ = (float)(int8_t)at[2 + i] * scale;
     }
 }
 
@@ -133,51 +120,15 @@ static void widen_mxfp4(const unsigned char *at, int64_t n_blocks, float *out) {
     }
 }
 
-/* As quantize_row_q8_0_ref: halves are rounded away from zero. */
-static bool narrow_q8_0(const float *numbers, int64_t n_blocks, unsigned char *out) {
-    bool fine = true;
-    for (; n_blocks > 0; n_blocks--, numbers += BLOCK, out += 2 + BLOCK) {
-        float most = 0;
-        for (int i = 0; i < BLOCK; i++) most = fmaxf(most, fabsf(numbers[i]));
-        const float scale = most / 127, inverse = scale != 0 ? 1 / scale : 0;
-        fine = isfinite(inverse) && put_half(scale, out) && fine;
-        if (!fine) return false;
-        for (int i = 0; i < BLOCK; i++) {
-            out[2 + i] = (unsigned char)(int8_t)roundf(numbers[i] * inverse);
-        }
-    }
-    return fine;
-}
-
-/* As quantize_row_q4_0_ref: the number that is greatest in magnitude is -8 times the scale. */
-static bool narrow_q4_0(const float *numbers, int64_t n_blocks, unsigned char *out) {
-    for (; n_blocks > 0; n_blocks--, numbers += BLOCK, out += 2 + HALF_BLOCK) {
-        float most = 0;
-        for (int i = 0; i < BLOCK; i++) {
-            if (fabsf(numbers[i]) > fabsf(most)) most = numbers[i];
-        }
-        const float scale = most / -8, inverse = scale != 0 ? 1 / scale : 0;
-        if (!isfinite(inverse) || !put_half(scale, out)) return false;
-        for (int i = 0; i < BLOCK; i++) {
-            const volatile float times = numbers[i] * inverse; /* rounded before the sum */
-            const int code = (int)(times + 8.5F);
-            const unsigned kept = code > 15 ? 15U : (unsigned)code;
-            unsigned char *byte = &out[2 + i % HALF_BLOCK];
-            *byte = (unsigned char)(i < HALF_BLOCK ? kept : *byte | kept << 4);
-        }
-    }
-    return true;
-}
-
 /* clang-format off */
 const GgufType GGUF_TYPES[] = {
     {GGUF_TYPE_F32, "f32", 1, 4, widen_f32, narrow_f32, 0},
     {GGUF_TYPE_F16, "f16", 1, 2, widen_f16, narrow_f16, 1},
-    {GGUF_TYPE_Q4_0, "q4_0", 32, 18, widen_q4_0, narrow_q4_0, 2},
+    {GGUF_TYPE_Q4_0, "q4_0", 32, 18, ggml_widen_q4_0, ggml_narrow_q4_0, 2},
     {3, "q4_1", 32, 20, widen_q4_1, NULL, -1},
     {6, "q5_0", 32, 22, widen_q5_0, NULL, -1},
     {7, "q5_1", 32, 24, widen_q5_1, NULL, -1},
-    {GGUF_TYPE_Q8_0, "q8_0", 32, 34, widen_q8_0, narrow_q8_0, 7},
+    {GGUF_TYPE_Q8_0, "q8_0", 32, 34, ggml_widen_q8_0, ggml_narrow_q8_0, 7},
     {9, "q8_1", 32, 40, NULL, NULL, -1},
     {10, "q2_K", 256, 84, gguf_widen_q2_k, NULL, -1},
     {11, "q3_K", 256, 110, gguf_widen_q3_k, NULL, -1},

@@ -1,9 +1,11 @@
 /* Leaves, structure and collectives: ops whose types are stated or passed through. */
 #include "ir/init.h"
 #include "ir/op.h"
+#include "ir/ops/round_blocks.h"
 
 bool infer_leaf(Graph *graph, Node *node, Diag *diag) {
     (void)graph;
+    if (!round_check_leaf(node, diag)) return false;
     if (node->op != OP_PARAM || init_find(node_string(node, ATTR_init))) return true;
     diag_error(diag, node->loc,
                "param: 'init' is '%s'; it must be normal, uniform, range, zeros or ones",

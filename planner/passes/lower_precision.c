@@ -8,12 +8,19 @@
  * a copy of it, a state `<param>.bf16` (or .f16) that the optimizer refreshes together with the
  * parameter. A frozen parameter of which nothing but the copy would be read is 16 bits itself.
  *
+ * With --qat a weight says what it will be quantized to (ir/ops/round_blocks.h): then all that read
+ * its numbers, also in f32, read a copy that is rounded to that first, of which the gradient is the
+ * weight's (Bengio et al. 2013, arXiv 1308.3432, section 4; Jacob et al. 2018, arXiv 1712.05877).
+ * Such a copy is made behind the optimizer by a node of its own, round_blocks: a block's numbers
+ * share a scale, and optimizers take each by itself.
+ *
  * From there the dtype spreads along the graph: what an op may take in 16 bits, and what it gives,
  * is op_operand_precision's and inference's. Where f32 meets 16 bits in an elementwise op,
  * parameters and constants give way, then the narrower operand: x [batch, seq, model] times a
  * statistic [batch, seq] has 16 bits. Casts are nodes beside their reader, so that `fuse` can take
  * them in; in a fused program they round nothing.
  */
+#include "ir/ops/round_blocks.h"
 #include "planner/passes/pass.h"
 
 #include <string.h>
@@ -26,7 +33,7 @@ typedef struct Cast {
 
 typedef struct Lowerer {
     PassContext *ctx;
-    DType low; /* bf16 or f16 */
+    DType low; /* bf16 or f16; f32: there are copies that are rounded to blocks alone */
     const Graph *in;
     Graph *out;
     ValueMap map;
@@ -37,6 +44,8 @@ typedef struct Lowerer {
     bool *is_share; /* by id: read only to be accumulated, directly or in another layout or scale */
     Cast *casts;    /* looked up backwards */
     int n_casts, cast_capacity;
+    const Node **waiting; /* optimizers whose copies are still to be rounded to blocks */
+    int n_waiting, waiting_capacity;
 } Lowerer;
 
 /* Only moves numbers. */
@@ -57,10 +66,13 @@ static bool is_bias(const Node *node, int i) {
 }
 
 /* Does operand i of the node read the copy of a parameter? */
-static bool reads_copy(const Node *node, int i) {
-    return node->phase != PHASE_UPDATE && (op_reads_weights(node->op) || is_bias(node, i)) &&
+static bool reads_copy(const Lowerer *l, const Node *node, int i) {
+    OperandPrecision precision = op_operand_precision(node->op, i);
+    if (node->phase == PHASE_UPDATE) return false;
+    if (node_is_rounded(node->inputs[i].node)) return precision != OPERAND_UNREAD;
+    return l->low != DTYPE_F32 && (op_reads_weights(node->op) || is_bias(node, i)) &&
            node->inputs[i].node->op == OP_PARAM && !node_is_balanced(node->inputs[i].node) &&
-           op_operand_precision(node->op, i) == OPERAND_FOLLOWS;
+           precision == OPERAND_FOLLOWS;
 }
 
 static void find_copies_and_weak(Lowerer *l) {
@@ -71,7 +83,7 @@ static void find_copies_and_weak(Lowerer *l) {
         l->weak[n] = node->op == OP_PARAM || op_is_number(node->op) || spreads;
         for (int i = 0; i < node->n_inputs; i++) {
             l->weak[n] &= l->weak[node->inputs[i].node->id];
-            if (reads_copy(node, i)) l->has_copy[node->inputs[i].node->id] = true;
+            if (reads_copy(l, node, i)) l->has_copy[node->inputs[i].node->id] = true;
         }
     }
 }
@@ -83,7 +95,7 @@ static void find_low_params(Lowerer *l) {
         l->is_low[n] = l->has_copy[n] && node_is_frozen(node);
         for (int i = 0; i < node->n_inputs; i++) {
             bool shape = op_operand_precision(node->op, i) == OPERAND_UNREAD;
-            if (!shape && !reads_copy(node, i)) l->is_low[node->inputs[i].node->id] = false;
+            if (!shape && !reads_copy(l, node, i)) l->is_low[node->inputs[i].node->id] = false;
         }
     }
     for (int n = 0; n < l->in->n_nodes; n++) l->has_copy[n] &= !l->is_low[n];
@@ -104,14 +116,19 @@ static void find_shares(Lowerer *l) {
 
 static bool add_copy(Lowerer *l, const Node *param) {
     const char *name = node_string(param, ATTR_name);
-    Attr attrs[2] = {
+    Attr attrs[2 + N_ROUND_ATTRS] = {
         attr_string(ATTR_name, arena_printf(l->out->arena, "%s.%s", name, dtype_name(l->low))),
         attr_string(ATTR_of, name),
     };
     Node like = *param;
     like.types[0].dtype = l->low;
+    int n_attrs = 2;
+    if (node_is_rounded(param)) {
+        round_attrs(param, l->low, attrs + n_attrs);
+        n_attrs += N_ROUND_ATTRS - 1; /* its type says the dtype */
+    }
     l->copies[param->id] =
-        pass_build(l->ctx, l->out, OP_STATE, &like, param->phase, NULL, 0, attrs, 2);
+        pass_build(l->ctx, l->out, OP_STATE, &like, param->phase, NULL, 0, attrs, n_attrs);
     return l->copies[param->id] != NULL;
 }
 
@@ -163,7 +180,7 @@ static bool lower_node(Lowerer *l, const Node *node) {
     Arena *arena = l->ctx->arena;
     Value *inputs = ARENA_ARRAY(arena, Value, node->n_inputs + 1);
     for (int i = 0; i < node->n_inputs; i++) {
-        Node *copy = reads_copy(node, i) ? l->copies[node->inputs[i].node->id] : NULL;
+        Node *copy = reads_copy(l, node, i) ? l->copies[node->inputs[i].node->id] : NULL;
         inputs[i] = copy ? node_value(copy, 0) : *value_map_at(&l->map, node->inputs[i]);
     }
     DType dtype = choose_dtype(l, node, inputs);
@@ -177,7 +194,8 @@ static bool lower_node(Lowerer *l, const Node *node) {
     int n_attrs = node->n_attrs;
     bool stated;
     memcpy(attrs, node->attrs, sizeof(Attr) * (size_t)n_attrs);
-    if (dtype == l->low && l->is_share[node->id] && !node_attr(node, ATTR_dtype) &&
+    bool low = dtype == l->low && dtype_is_low(dtype);
+    if (low && l->is_share[node->id] && !node_attr(node, ATTR_dtype) &&
         op_has_attr(node->op, ATTR_dtype, &stated)) {
         attrs[n_attrs++] = attr_string(ATTR_dtype, "f32");
     }
@@ -207,9 +225,32 @@ static bool lower_node(Lowerer *l, const Node *node) {
     return lowered != NULL;
 }
 
+/* Copies that are rounded to blocks, behind optimizers that stand together: so they still do. */
+static bool round_waiting(Lowerer *l) {
+    for (int i = 0; i < l->n_waiting; i++) {
+        const Node *update = l->waiting[i], *param = update->inputs[0].node;
+        Value inputs[2] = {*value_map_at(&l->map, node_value((Node *)update, 0)),
+                           node_value(l->copies[param->id], 0)};
+        Attr attrs[N_ROUND_ATTRS];
+        round_attrs(param, l->low, attrs);
+        if (!pass_build(l->ctx, l->out, OP_ROUND_BLOCKS, update, PHASE_UPDATE, inputs, 2, attrs,
+                        N_ROUND_ATTRS)) {
+            return false;
+        }
+    }
+    l->n_waiting = 0;
+    return true;
+}
+
 /* The optimizer of a parameter with a copy writes the copy too. */
 static bool lower_update(Lowerer *l, const Node *node) {
-    Node *copy = op_is_optimizer(node->op) ? l->copies[node->inputs[0].node->id] : NULL;
+    bool updates = op_is_optimizer(node->op);
+    Node *copy = updates ? l->copies[node->inputs[0].node->id] : NULL;
+    if (!updates && !(OPS[node->op].flags & LEAF) && !round_waiting(l)) return false;
+    if (copy && node_is_rounded(copy)) {
+        ARENA_PUSH(l->ctx->arena, l->waiting, l->n_waiting, l->waiting_capacity, node);
+        copy = NULL;
+    }
     if (!copy) return value_map_copy(&l->map, node, l->out, l->ctx->diag) != NULL;
     Value *inputs = ARENA_ARRAY(l->ctx->arena, Value, node->n_inputs + 1);
     for (int i = 0; i < node->n_inputs; i++) inputs[i] = *value_map_at(&l->map, node->inputs[i]);
@@ -220,8 +261,16 @@ static bool lower_update(Lowerer *l, const Node *node) {
     return update != NULL;
 }
 
+static bool rounds_any(const Graph *graph) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op == OP_PARAM && node_is_rounded(node)) return true;
+    }
+    return false;
+}
+
 Graph *pass_lower_precision(const Graph *in, PassContext *ctx) {
-    if (ctx->options.precision == DTYPE_F32) return (Graph *)in;
+    if (ctx->options.precision == DTYPE_F32 && !rounds_any(in)) return (Graph *)in;
     Arena *arena = ctx->arena;
     Lowerer l = {.ctx = ctx, .low = dtype_of_activations(ctx->options.precision), .in = in};
     l.out = graph_create_like(in, arena);
@@ -239,5 +288,5 @@ Graph *pass_lower_precision(const Graph *in, PassContext *ctx) {
         bool done = node->phase == PHASE_UPDATE ? lower_update(&l, node) : lower_node(&l, node);
         if (!done || (l.has_copy[n] && !add_copy(&l, node))) return NULL;
     }
-    return l.out;
+    return round_waiting(&l) ? l.out : NULL;
 }

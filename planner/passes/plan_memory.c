@@ -387,7 +387,8 @@ static bool is_shard(const Node *node) {
 static bool may_borrow(const Planner *p, const Storage *storage) {
     if (storage->region != REGION_SCRATCH || storage->segment != UPDATE_SEGMENT) return false;
     const Node *node = p->graph->nodes[storage->first];
-    bool large = node->op == OP_REDUCE_SCATTER || node->op == OP_SLICE || op_is_cast(node->op);
+    bool large = node->op == OP_REDUCE_SCATTER || node->op == OP_SLICE ||
+                 node->op == OP_ROUND_BLOCKS || op_is_cast(node->op);
     return large && is_shard(node);
 }
 

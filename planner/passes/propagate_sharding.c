@@ -7,6 +7,7 @@
  */
 #include "ir/blocks.h"
 #include "ir/ops/quantize.h"
+#include "ir/ops/round_blocks.h"
 #include "planner/passes/pass.h"
 
 #include <inttypes.h>
@@ -220,6 +221,26 @@ static bool check_weight(const Graph *graph, const Node *param, Diag *diag) {
     return true;
 }
 
+/* And those that a weight's copy is rounded to (ir/ops/round_blocks.h). */
+static bool check_rounded(const Graph *graph, const Node *param, Diag *diag) {
+    const Type *type = &param->types[0];
+    const Sharding *sharding = &param->shardings[0];
+    if (!node_is_rounded(param) || round_keeps_blocks(param, sharding, &graph->mesh)) return true;
+    for (int i = 0; i < type->rank; i++) {
+        int mesh = sharding->mesh[i];
+        Sharding alone = sharding_none();
+        alone.mesh[i] = (int8_t)mesh;
+        if (round_keeps_blocks(param, &alone, &graph->mesh)) continue;
+        diag_error(diag, param->loc,
+                   "axis '%s' of '%s' is %" PRId64 ": %s=%d would cut the blocks of %d numbers of "
+                   "--qat; a divisor of it, with whole blocks for each rank, would do, or no --qat",
+                   graph->axes.names[type->axes[i]], node_string(param, ATTR_name), type->dims[i],
+                   mesh_axis_name(mesh), mesh_size(&graph->mesh, mesh), ROUND_BLOCK);
+        return false;
+    }
+    return true;
+}
+
 static unsigned dividing_axes(const Mesh *sizes, const Sharding *sharding, int rank) {
     unsigned axes = 0;
     for (int i = 0; i < rank; i++) {
@@ -312,7 +333,10 @@ Graph *pass_propagate_sharding(const Graph *in, PassContext *ctx) {
             if (node->op == OP_LARGEST) node->inputs[0].node->shardings[0] = rule.outputs[0];
         }
         if (!check_blocks(out, node, ctx->diag)) return NULL;
-        if (node->op == OP_PARAM && !check_weight(out, node, ctx->diag)) return NULL;
+        if (node->op == OP_PARAM &&
+            (!check_weight(out, node, ctx->diag) || !check_rounded(out, node, ctx->diag))) {
+            return NULL;
+        }
         for (int i = 0; i < node->n_outputs; i++) {
             if (!check_sizes(out, node, i, ctx->diag)) return NULL;
         }

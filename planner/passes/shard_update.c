@@ -29,6 +29,7 @@
  * can begin before it ends. The updates are done in groups, each in phases, so that a GPU's one
  * launch updates all of a group, and one group's messages overlap with the next one's update.
  */
+#include "ir/ops/round_blocks.h"
 #include "ir/param_index.h"
 #include "planner/passes/pass.h"
 #include "planner/plan/schedule.h"
@@ -45,6 +46,8 @@ typedef struct Update {
     const Node *param;  /* of the graph that comes in */
     const Node *node;   /* its optimizer, likewise; NULL: the parameter is frozen */
     const Node *reader; /* what reads the gradient: the optimizer, or what makes its direction */
+    const Node *copy;   /* of the parameter, that is read in its place; NULL: none */
+    const Node *rounds; /* what rounds it to blocks, behind the optimizer; NULL: they write it */
     int at;             /* position of the axis in the parameter's type, -1: not divided */
     int mesh;           /* d, or d and c: who have the same of the parameter */
     bool own;           /* the parameter itself is divided: only the update reads its memory */
@@ -88,11 +91,42 @@ static Value gradient_of(const Update *update) {
     return update->reader->inputs[op_gradient_operand(update->reader->op)];
 }
 
-/* The parameter's copy in 16 bits, that an update writes too: its last operand, or NULL. */
+/* The parameter's copy, that an optimizer writes too: its last operand, or NULL. */
 static Node *copy_operand(const Node *update) {
-    if (!update) return NULL;
     Node *last = update->inputs[update->n_inputs - 1].node;
     return node_is_copy(last) ? last : NULL;
+}
+
+/* Copies of parameters that are rounded to blocks, by whose optimizer they follow. */
+static void find_rounds(Sharder *s) {
+    const Node **rounds = ARENA_ARRAY(s->ctx->arena, const Node *, s->in->n_nodes + 1);
+    for (int n = 0; n < s->in->n_nodes; n++) {
+        const Node *node = s->in->nodes[n];
+        if (node->op == OP_ROUND_BLOCKS) rounds[node->inputs[0].node->id] = node;
+    }
+    for (int u = 0; u < s->n_updates; u++) {
+        Update *update = &s->updates[u];
+        update->rounds = rounds[update->node->id];
+        update->copy = update->rounds ? update->rounds->inputs[1].node : copy_operand(update->node);
+    }
+}
+
+/* What makes of a parameter's shard that of its copy. */
+static Node *round_shard(Sharder *s, const Update *update, const Node *like, Phase phase,
+                         Value param, bool once) {
+    Attr attrs[N_ROUND_ATTRS + 1], turn = attr_int(ATTR_once, 1);
+    const DType dtype = update->copy->types[0].dtype;
+    OpKind op = dtype == DTYPE_BF16 ? OP_TO_UPPER : OP_TO_F16;
+    int n = 0;
+    if (update->rounds) {
+        op = OP_ROUND_BLOCKS;
+        round_attrs(update->rounds, dtype, attrs);
+        n = N_ROUND_ATTRS;
+    }
+    if (once) attrs[n++] = turn;
+    Node *node = pass_build(s->ctx, s->out, op, like, phase, &param, 1, attrs, n);
+    if (node) node->shardings[0] = *value_sharding(param);
+    return node;
 }
 
 /* A frozen parameter's would be as it is itself. */
@@ -127,7 +161,7 @@ static int choose_axis(const Sharder *s, const Update *update, int64_t largest) 
     int64_t parts = mesh_size(&s->in->mesh, mesh), best_padding = 0, best_rows = 0, rows = 1;
     int best = -1;
     if (parts < 2) return -1;
-    bool lacks_copy = s->has_copies && update->node && !copy_operand(update->node);
+    bool lacks_copy = s->has_copies && update->node && !update->copy;
     if (type_elements(type) < largest / ZERO_LEAST_SHARE) return -1;
     if (lacks_copy && type_elements(type) < ZERO_LEAST_UNCOPIED) return -1;
     for (int i = 0; i < type->rank; rows *= local.dims[i++]) {
@@ -142,6 +176,8 @@ static int choose_axis(const Sharder *s, const Update *update, int64_t largest) 
         shard.mesh[i] = (int8_t)mesh;
         bool blocked = dtype_is_blocked(type->dtype);
         if (blocked && !type_keeps_blocks(type, &shard, &s->in->mesh)) continue;
+        bool rounded = node_is_rounded(update->param);
+        if (rounded && !round_keeps_blocks(update->param, &shard, &s->in->mesh)) continue;
         if (best >= 0 &&
             (padding > best_padding || (padding == best_padding && rows >= best_rows))) {
             continue;
@@ -260,10 +296,11 @@ static void find_updates(Sharder *s) {
     const Node **readers = find_readers(s);
     int64_t largest = list_updates(s);
     find_frozen(s, largest);
+    find_rounds(s);
     for (int u = 0; u < s->n_updates; u++) {
         Update *update = &s->updates[u];
         const Node *node = update->node;
-        bool unread = copy_operand(node) && !read[update->param->id];
+        bool unread = update->copy && !read[update->param->id];
         update->reader = readers[update->param->id];
         if (!update->reader) BUG("shard_update: nothing reads a gradient");
         update->mesh = choose_mesh(s, update);
@@ -271,6 +308,7 @@ static void find_updates(Sharder *s) {
         update->own = update->at >= 0 && (unread || divides(s, ZERO_PARAMETERS));
         note_leaves(s, update, node);
         note_leaves(s, update, update->reader);
+        if (update->copy) s->of_leaf[update->copy->id] = update;
         const Node *sum = gradient_of(update).node;
         for (; sum->op == OP_ACCUMULATE; sum = sum->inputs[0].node) s->of_leaf[sum->id] = update;
         if (sum->op == OP_ACCUMULATOR) s->of_leaf[sum->id] = update;
@@ -332,7 +370,7 @@ static int gathering_chunk(const Sharder *s, const Update *update, int chunk) {
 
 /* A chunk that reads it behind its forward alone has to be the one with which the forward ends. */
 static bool may_begin(const Sharder *s, const Update *update) {
-    const Node *copy = copy_operand(update->node);
+    const Node *copy = update->copy;
     bool once = update->own && copy && update->param->id < copy->id;
     for (int c = 0; once && c < s->n_chunks; c++) {
         if (!*reads_of(s, update, c)) continue;
@@ -363,7 +401,7 @@ static void find_begun(Sharder *s) {
     }
     for (int u = 0; u < s->n_updates; u++) {
         Update *update = &s->updates[u];
-        const Node *copy = copy_operand(update->node);
+        const Node *copy = update->copy;
         if (!may_begin(s, update) || copy->id > first_behind) continue;
         update->whole = ARENA_ARRAY(s->ctx->arena, Value, s->n_chunks);
     }
@@ -371,7 +409,7 @@ static void find_begun(Sharder *s) {
 
 /* The copy as the chunk reads it, from a forward on. */
 static Value gather_copy(Sharder *s, Update *update, int reader) {
-    const Node *copy = copy_operand(update->node);
+    const Node *copy = update->copy;
     int chunk = gathering_chunk(s, update, reader);
     Value *whole = &update->whole[chunk];
     if (whole->node) return *whole;
@@ -379,10 +417,8 @@ static Value gather_copy(Sharder *s, Update *update, int reader) {
     like.chunk = chunk;
     Attr once = attr_int(ATTR_once, 1);
     Value param = *value_map_at(&s->map, node_value((Node *)update->param, 0));
-    OpKind op = copy->types[0].dtype == DTYPE_BF16 ? OP_TO_UPPER : OP_TO_F16;
-    Node *shard = pass_build(s->ctx, s->out, op, &like, PHASE_FORWARD, &param, 1, &once, 1);
+    Node *shard = round_shard(s, update, &like, PHASE_FORWARD, param, true);
     if (!shard) BUG("shard_update: cannot round a shard");
-    shard->shardings[0] = *value_sharding(param);
     Value inputs[2] = {node_value(shard, 0), *value_map_at(&s->map, node_value((Node *)copy, 0))};
     Attr attrs[3] = {attr_string(ATTR_mesh, mesh_axis_name(update->mesh)),
                      attr_axis(ATTR_axis, mesh_axis_of(update)), once};
@@ -408,9 +444,10 @@ static bool copy_node(Sharder *s, const Node *node) {
     Value *inputs = ARENA_ARRAY(s->ctx->arena, Value, node->n_inputs + 1);
     for (int i = 0; i < node->n_inputs; i++) {
         Value input = node->inputs[i];
-        bool shard = is_unread(node, i) && divides_leaf(s, input.node) &&
-                     copy_operand(s->of_leaf[input.node->id]->node);
-        if (shard) input = node_value(copy_operand(s->of_leaf[input.node->id]->node), 0);
+        const Node *copy = is_unread(node, i) && divides_leaf(s, input.node)
+                               ? s->of_leaf[input.node->id]->copy
+                               : NULL;
+        if (copy) input = node_value((Node *)copy, 0);
         Update *update = node->phase != PHASE_UPDATE ? update_of_copy(s, input) : NULL;
         inputs[i] = update && update->whole ? gather_copy(s, update, node->chunk)
                                             : *value_map_at(&s->map, input);
@@ -653,6 +690,21 @@ static void write_back(Sharder *s, const Update *update, Value shard, const Node
     move(s, update, OP_ALL_GATHER, inputs, 2, leaf->shardings[0]);
 }
 
+/* Are the copy's shards gathered into it by the update? */
+static bool copies_behind(const Sharder *s, const Update *update) {
+    return update->at >= 0 && update->copy && !divides(s, ZERO_PARAMETERS) && !update->whole;
+}
+
+/* A copy in blocks that is divided as its parameter is. */
+static bool round_whole(Sharder *s, const Update *update) {
+    const Node *rounds = update->rounds;
+    Value inputs[2] = {node_value(update->result, 0), *value_map_at(&s->map, rounds->inputs[1])};
+    Node *node = pass_build(s->ctx, s->out, rounds->op, rounds, PHASE_UPDATE, inputs, 2,
+                            rounds->attrs, rounds->n_attrs);
+    if (node) node->shardings[0] = *value_sharding(inputs[1]);
+    return node != NULL;
+}
+
 static bool copy_group(Sharder *s, Update *group, int count) {
     Value rounded[GROUP_UPDATES];
     for (int u = 0; u < count; u++) shard_param(s, &group[u]);
@@ -661,22 +713,18 @@ static bool copy_group(Sharder *s, Update *group, int count) {
     }
     for (int u = 0; u < count; u++) {
         Value param = node_value(group[u].result, 0);
-        const Node *copy = copy_operand(group[u].node);
-        if (group[u].at < 0 || !copy || divides(s, ZERO_PARAMETERS) || group[u].whole) continue;
-        OpKind op = copy->types[0].dtype == DTYPE_BF16 ? OP_TO_UPPER : OP_TO_F16;
-        Node *cast =
-            pass_build(s->ctx, s->out, op, group[u].node, PHASE_UPDATE, &param, 1, NULL, 0);
-        if (!cast) return false;
-        cast->shardings[0] = *value_sharding(param);
-        rounded[u] = node_value(cast, 0);
+        if (!copies_behind(s, &group[u])) continue;
+        Node *shard = round_shard(s, &group[u], group[u].node, PHASE_UPDATE, param, false);
+        if (!shard) return false;
+        rounded[u] = node_value(shard, 0);
     }
     for (int u = 0; u < count; u++) {
-        const Node *node = group[u].node, *copy = copy_operand(node);
-        if (group[u].at < 0 || divides(s, ZERO_PARAMETERS)) continue;
-        if (!group[u].own) {
-            write_back(s, &group[u], node_value(group[u].result, 0), node->inputs[0].node);
-        }
-        if (copy && !group[u].whole) write_back(s, &group[u], rounded[u], copy);
+        Value param = node_value(group[u].result, 0);
+        bool whole = group[u].at < 0 || divides(s, ZERO_PARAMETERS);
+        if (whole && group[u].rounds && !round_whole(s, &group[u])) return false;
+        if (whole) continue;
+        if (!group[u].own) write_back(s, &group[u], param, group[u].node->inputs[0].node);
+        if (copies_behind(s, &group[u])) write_back(s, &group[u], rounded[u], group[u].copy);
     }
     return true;
 }
@@ -702,6 +750,7 @@ static bool copy_all(Sharder *s) {
             next++;
             continue;
         }
+        if (node->op == OP_ROUND_BLOCKS) continue; /* with its optimizer */
         if (!(OPS[node->op].flags & LEAF)) {
             if (!copy_updates(s, first, next)) return false;
             first = next;

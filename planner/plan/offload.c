@@ -6,7 +6,8 @@
 
 /* Kernels that read and write each element once; all others want their operands near. */
 static bool may_touch(const Node *node) {
-    if (op_is_cast(node->op)) return node->phase == PHASE_UPDATE || node_is_once(node);
+    if (op_is_cast(node->op) || node->op == OP_ROUND_BLOCKS)
+        return node->phase == PHASE_UPDATE || node_is_once(node);
     return node->phase == PHASE_UPDATE &&
            (op_is_optimizer(node->op) || node->op == OP_LAMB_MOMENTS ||
             node->op == OP_MUON_MOMENTUM || node->op == OP_EMA);

@@ -35,6 +35,10 @@ static const char *mesh_text(Arena *arena, const Mesh *mesh) {
                         replicas, size[MESH_P]);
 }
 
+static const char *rounded_text(const Plan *plan) {
+    return facts_rounded_form(plan) ? facts_rounded_form(plan) : "they are";
+}
+
 static const char *scaling_text(Arena *arena, const Plan *plan) {
     LossScaling scaling = plan_loss_scaling(plan);
     if (scaling.initial == 0) return "none";
@@ -65,6 +69,9 @@ static void add_layout(Comparison *of) {
     add_values(of, "qk_clip", "QK-clip", UNIT_NUMBER, plan_qk_clip(a), plan_qk_clip(b));
     add_words(of, "masters", "masters", plan_splits_masters(a) ? "split" : "whole",
               plan_splits_masters(b) ? "split" : "whole");
+    if (facts_rounded_form(a) || facts_rounded_form(b)) {
+        add_words(of, "qat", "weights trained as", rounded_text(a), rounded_text(b));
+    }
     add_values(of, "ema_decay", "decay of averages", UNIT_NUMBER, plan_ema_decay(a),
                plan_ema_decay(b));
     if (plan_skips_spikes(a) || plan_skips_spikes(b)) {

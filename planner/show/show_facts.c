@@ -2,6 +2,7 @@
 
 #include "ir/message_group.h"
 #include "ir/op.h"
+#include "ir/ops/round_blocks.h"
 #include "ir/ops/route.h"
 #include "planner/options.h"
 
@@ -368,6 +369,15 @@ int facts_group_stages(const Facts *facts, int n_most, StageGroup **out_groups) 
     }
     *out_groups = groups;
     return n_groups;
+}
+
+const char *facts_rounded_form(const Plan *plan) {
+    const char *found = NULL;
+    for (int p = 0; p < plan->n_programs; p++) {
+        const char *form = graph_rounded_form(plan->programs[p].graph);
+        if (form && (!found || strcmp(found, ROUND_FORM_NAMES[ROUND_F16]) == 0)) found = form;
+    }
+    return found;
 }
 
 PackedFacts facts_count_packed(const Plan *plan) {

@@ -81,6 +81,9 @@ typedef struct PackedFacts {
     int64_t n_parameters;
 } PackedFacts;
 PackedFacts facts_count_packed(const Plan *plan);
+/* What weights that train will be quantized to (ir/ops/round_blocks.h): "q4_0"; NULL: to nothing.
+ */
+const char *facts_rounded_form(const Plan *plan);
 
 /* How many runs the slots of a mixture's experts are cut into; 1 without experts. */
 int facts_count_expert_parts(const Plan *plan);

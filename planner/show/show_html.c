@@ -130,6 +130,9 @@ static void put_numbers(StrBuf *out, const Facts *facts) {
     }
     if (plan_skips_spikes(plan)) html_put_fact(out, "Spikes", "steps may be left out");
     if (plan_gradient_dtype(plan) == DTYPE_BF16) html_put_fact(out, "Weights' gradients", "bf16");
+    if (facts_rounded_form(plan)) {
+        html_put_fact(out, "Products read weights as in", facts_rounded_form(plan));
+    }
     if (plan_splits_masters(plan)) html_put_fact(out, "Copies of weights", "halves of them");
     if (facts->largest_host_bytes > 0) {
         snprintf(text, sizeof(text), "%s (%d %%, %d %%): %s a rank, %s in all",

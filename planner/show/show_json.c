@@ -17,6 +17,8 @@
  *   skips_spikes      true, or not there: steps may be left out for their gradients' norm
  *   gradients         of weights, as products make them: f32 or bf16
  *   masters           whole, or split: weights' copies in bf16 are halves of them
+ *   qat               what weights that train will be quantized to, as products read them: q4_0 or
+ *                     q8_0; not there: nothing
  *   offload           percent of states and masters that lie in the machines' memory
  *   offload_activations  percent of what blocks keep for their backward that lies there
  *   expert_parts      runs that the slots of a mixture's experts are cut into; 1 without experts
@@ -155,6 +157,7 @@ static void put_head(json_t *root, const Facts *facts) {
     if (plan_skips_spikes(plan)) json_object_set_new(root, "skips_spikes", json_true());
     json_put_name(root, "gradients", dtype_name(plan_gradient_dtype(plan)));
     json_put_name(root, "masters", plan_splits_masters(plan) ? "split" : "whole");
+    if (facts_rounded_form(plan)) json_put_name(root, "qat", facts_rounded_form(plan));
     if (plan_qk_clip(plan) > 0) json_put_real(root, "qk_clip", plan_qk_clip(plan));
     json_put_int(root, "offload", plan->offload);
     json_put_int(root, "offload_activations", plan->offload_activations);

@@ -166,6 +166,13 @@ static void put_loss_parts(StrBuf *out, const Plan *plan) {
                   twice ? ", again in the backward" : "");
 }
 
+static void put_rounded(StrBuf *out, const Plan *plan) {
+    const char *form = facts_rounded_form(plan);
+    if (!form) return;
+    put_label(out, "qat");
+    strbuf_printf(out, "products read weights as a GGUF file in %s has them\n", form);
+}
+
 static void put_packed(StrBuf *out, const Plan *plan) {
     PackedFacts packed = facts_count_packed(plan);
     char n[UNIT_TEXT];
@@ -202,6 +209,7 @@ static void put_head(StrBuf *out, const Facts *facts) {
         put_label(out, "qk-clip");
         strbuf_printf(out, "heads' largest scores above %.6g\n", plan_qk_clip(plan));
     }
+    put_rounded(out, plan);
     put_packed(out, plan);
     put_expert_parts(out, plan);
     put_loss_parts(out, plan);

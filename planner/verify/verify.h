@@ -79,6 +79,8 @@ Value verify_clip_of(Value factor);
 const Node *verify_find_op(const Graph *graph, OpKind op);
 /* Is it the number of the update? With a loss scale, of those that were not left out. */
 bool verify_counts_updates(const Graph *graph, Value step);
+/* Weights that are rounded to blocks (verify_rounded.c). */
+void verify_rounded(Verifier *v, int stage);
 /* Averages of weights, and steps that are left out for their norm (verify_average.c). */
 void verify_average(Verifier *v, int stage);
 

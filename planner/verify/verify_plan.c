@@ -236,6 +236,7 @@ static void verify_all(Verifier *v) {
         if (runner[plan->stages[s].program] != s + 1) continue;
         verify_update(v, s);
         verify_average(v, s);
+        verify_rounded(v, s);
         verify_largest(v, s);
     }
     if (!before) verify_names(v); /* names tell little when blocks are not where they belong */

@@ -80,9 +80,9 @@ static void check_once(ProgramVerifier *pv, const Node *node) {
     const Node *from = node->inputs[0].node;
     bool fits = node->phase == PHASE_FORWARD && (gather ? node->n_inputs == 2 : true);
     fits = fits && node_int(node, ATTR_once, 0) == 1;
-    fits =
-        fits && (gather ? op_is_cast(from->op) && node_is_once(from) && from->chunk == node->chunk
-                        : (OPS[from->op].flags & PERSISTENT) != 0);
+    fits = fits && (gather ? (op_is_cast(from->op) || from->op == OP_ROUND_BLOCKS) &&
+                                 node_is_once(from) && from->chunk == node->chunk
+                           : (OPS[from->op].flags & PERSISTENT) != 0);
     if (!fits) {
         DEFECT(pv, node, "%s: is done once a step, and is no part of a weight's way to its copy",
                text(pv, value));

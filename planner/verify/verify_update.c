@@ -547,7 +547,7 @@ static void check_write_back(UpdateVerifier *uv, const Node *gather) {
     const Node *leaf = gather->inputs[1].node;
     Value shard = gather->inputs[0];
     bool copy = node_is_copy(leaf), fits = leaf->op == OP_PARAM || copy;
-    if (copy && op_is_cast(shard.node->op)) {
+    if (copy && (op_is_cast(shard.node->op) || shard.node->op == OP_ROUND_BLOCKS)) {
         shard = shard.node->inputs[0];
     } else {
         fits &= !copy;
@@ -625,7 +625,8 @@ static void check_of_frozen(UpdateVerifier *uv, const Node *leaf) {
     DEFECT(uv, leaf, "%s: its parameter %s is frozen", node_text(uv, leaf), node_text(uv, param));
 }
 
-/* A copy is written where its weight is, and no update forgets a part of its own. */
+/* A copy is written where its weight is (of those in blocks verify_rounded.c proves it), and no
+ * update forgets a part of its own. */
 static void check_written(UpdateVerifier *uv, const Node *leaf) {
     if (leaf->op == OP_PARAM) {
         const Node *update = uv->updates[leaf->id];
@@ -641,7 +642,7 @@ static void check_written(UpdateVerifier *uv, const Node *leaf) {
     if (leaf->types[0].dtype != dtype_of_activations(precision)) {
         DEFECT(uv, leaf, "%s is a copy in %s, the plan's precision is %s", node_text(uv, leaf),
                dtype_name(leaf->types[0].dtype), dtype_name(precision));
-    } else if (update && !uv->written[leaf->id] &&
+    } else if (update && !uv->written[leaf->id] && !node_attr(leaf, ATTR_blocks) &&
                update->inputs[update->n_inputs - 1].node != leaf) {
         DEFECT(uv, update, "the update of %s does not write its copy %s", node_text(uv, param),
                node_text(uv, leaf));

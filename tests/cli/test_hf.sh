@@ -404,6 +404,13 @@ fails 'in place of the weights' 2 'would replace what export reads' export "$fol
 fails 'as weights' 2 'is a GGUF file, of which perilune import makes weights' export "$folder/l31.gguf" -o "$folder/y"
 fails 'a file of another kind' 2 'README.md: is neither a GGUF file nor a folder' import README.md \
     -o "$folder/y.safetensors"
+works 'trains weights as a file will have them' 'numbers f32, weights as a GGUF file has them in q4_0' \
+    train models/llama.lua --qat q4_0 --data README.md --steps 1 --micro-batch 1 --global-batch 1
+fails 'as no file of training has them' 2 "--qat: 'q4_K' is not q4_0 or q8_0" plan models/llama.lua --qat q4_K
+fails 'as halves of weights' 2 'with --qat copies are rounded to blocks' plan models/llama.lua --qat q4_0 \
+    --precision bf16 --masters split
+fails 'of a model that has no such file' 2 "model 'hybrid' has no architecture of llama.cpp's here" \
+    plan models/hybrid.lua --qat q8_0
 fails 'no file' 2 'none.gguf: cannot open: No such file' import "$folder/none.gguf" -o "$folder/y.safetensors"
 head -c 20000 "$folder/l31.gguf" >"$folder/short.gguf"
 fails 'a file that ends early' 2 'is the file whole?' import "$folder/short.gguf" -o "$folder/y.safetensors"

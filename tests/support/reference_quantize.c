@@ -1,4 +1,5 @@
 /* Quantised numbers, element by element: a block is what has one scale. */
+#include "ir/ops/round_blocks.h"
 #include "tests/support/reference_eval.h"
 
 #include <math.h>
@@ -112,5 +113,42 @@ void reference_widen(const RefCall *call) {
                                     : fmin(fmax(nearbyint(x[i] / scale), -127), 127);
             call->out[0][at + i] = code * scale + bad;
         }
+    }
+}
+
+/* A block's numbers as codes of its scale: of q4_0 that which is largest, the first of such, is -8
+ * of them; scales are f32, and are kept in f16. */
+static void round_block(bool four, double x[ROUND_BLOCK]) {
+    double most = 0;
+    for (int i = 0; i < ROUND_BLOCK; i++) {
+        if (fabs(x[i]) > fabs(most)) most = x[i];
+    }
+    const double scale = (float)(four ? most / -8 : fabs(most) / 127);
+    const double kept = reference_rounded(DTYPE_F16, scale);
+    for (int i = 0; i < ROUND_BLOCK; i++) {
+        double code = scale == 0 ? 0 : x[i] / scale;
+        code = four ? fmin(floor(code + 8.5), 15) - 8 : round(code);
+        x[i] = scale == 0 ? 0 : code * kept;
+    }
+}
+
+void reference_round_blocks(const RefCall *call) {
+    const Type *type = ref_type(call, 0);
+    const RoundForm form = round_form_find(node_string(call->node, ATTR_blocks));
+    const RoundLayout l = round_layout(call->node, type);
+    for (int64_t i = 0; form == ROUND_F16 && i < type_elements(type); i++) {
+        call->out[0][i] = reference_rounded(DTYPE_F16, call->in[0][i]);
+    }
+    for (int64_t b = 0; form != ROUND_F16 && b < l.n_rows * (l.length / ROUND_BLOCK); b++) {
+        const int64_t row = round_place(l.n_other, l.other_dims, l.other_strides, b % l.n_rows);
+        double x[ROUND_BLOCK];
+        int64_t at[ROUND_BLOCK];
+        for (int i = 0; i < ROUND_BLOCK; i++) {
+            const int64_t number = b / l.n_rows * ROUND_BLOCK + i;
+            at[i] = row + round_place(l.n_row, l.row_dims, l.row_strides, number);
+            x[i] = call->in[0][at[i]];
+        }
+        round_block(form == ROUND_Q4_0, x);
+        for (int i = 0; i < ROUND_BLOCK; i++) call->out[0][at[i]] = x[i];
     }
 }

@@ -47,7 +47,7 @@ static inline bool start_model(Run *run, const char *script, const ModelSetting 
                                int n_settings) {
     *run = (Run){.arena = arena_create(), .diag = diag_create()};
     run->model = model_load_shipped(run->arena, script, settings, n_settings, BATCH, run->diag);
-    if (!run->model) return false;
+    if (!run->model || (run_qat && !gguf_mark(run->model, run_qat, run->diag))) return false;
     PlanRequest request = {.model = run->model->name,
                            .forward = run->model->graph,
                            .n_blocks = run->model->n_blocks,

@@ -1,6 +1,6 @@
-/* Training with fp8 products, and beside frozen weights in 4 bits, for CUDA, on the fake against
- * the CPU backend: what is quantised there is quantised here, block by block, so that losses agree
- * as in bf16.
+/* Training with fp8 products, beside frozen weights in 4 bits, and as q4_0, for CUDA, on the fake
+ * against the CPU backend: what is quantised there is quantised here, block by block, so that
+ * losses agree as in bf16.
  *
  * Would catch: blocks bound for another shape than the kernels take, scales of other blocks, fp8
  * that a message or a captured graph takes for other bytes, accesses that are not said.
@@ -31,6 +31,9 @@ static const Variant LLAMA_TENSOR = {"llama on tensor cores", "models/llama.lua"
 static const Variant LLAMA_NF4 = {"llama beside nf4", "models/llama.lua", 2, DTYPE_BF16,
     {{"optimizer.eps", "1e-6"}, {"model", "64"}, {"heads", "4"}, {"kv_heads", "4"}, {"head", "32"},
      {"ffn", "128"}, {"seq", "16"}, {"layers", "2"}, {"vocab", "31"}, {"lora", "3"}}};
+static const Variant LLAMA_Q4 = {"llama trained as q4_0", "models/llama.lua", 2, DTYPE_BF16,
+    {{"optimizer.eps", "1e-6"}, {"model", "64"}, {"heads", "4"}, {"kv_heads", "4"}, {"head", "32"},
+     {"ffn", "128"}, {"seq", "16"}, {"layers", "2"}, {"vocab", "31"}}};
 /* clang-format on */
 static const Layout LAYOUTS_NF4[] = {
     {2, 1, 1, 4, 1, "1f1b", true, NULL, 0},
@@ -75,6 +78,10 @@ int main(void) {
         run_zero = i ? 3 : 0;
         check_layout(&LLAMA_NF4, &LAYOUTS_NF4[i]);
     }
+    run_frozen_bits = 0;
+    run_qat = gguf_type_named("q4_0");
+    run_zero = 1; /* shards are rounded, and gathered once a step */
+    check_layout(&LLAMA_Q4, &LAYOUTS_NF4[1]);
     return check_report();
 }
 #endif

@@ -573,6 +573,26 @@ static void test_blocks(void) {
     }
 }
 
+/* Blocks along outer and inner axes, in a thread's memory or not, and what cannot be rounded. */
+static void test_round_blocks(void) {
+    static const char *const KINDS[] = {"q4_0", "q8_0", "f16"};
+    static const char *const SHAPES[] = {"[model=64, ffn=37]", "[ffn=37, model=64]",
+                                         "[head=16, ffn=5, heads=6]"};
+    static const char *const ALONG[] = {"model", "model", "heads, head"};
+    for (int i = 0; i < 9; i++) {
+        Arena *arena = arena_create();
+        const char *to = WIDE[i / 3], *shape = SHAPES[i % 3], *kind = KINDS[(i + i / 3) % 3];
+        check_nodes(arena_printf(arena, "%s, rounded to %s as %s", shape, kind, to),
+                    (CudaCase){.nodes = arena_printf(
+                                   arena,
+                                   "%%0 = param() {name=\"\", init=\"zeros\", decay=1} : f32%s\n"
+                                   "%%1 = round_blocks(%%0) {dtype=\"%s\", blocks=\"%s\", "
+                                   "along=[%s]} : %s%s\n",
+                                   shape, to, kind, ALONG[i % 3], to, shape)});
+        arena_destroy(arena);
+    }
+}
+
 static void test_fp8_products(void) {
     check_nodes(
         "turned columns that fill no block of threads",
@@ -609,7 +629,8 @@ int main(void) {
     test_ngram();
     test_quantize();
     test_blocks();
+    test_round_blocks();
     test_fp8_products();
-    cuda_check_coverage(launched, KERNEL_layernorm_warp_f32, KERNEL_widen_int8_f16);
+    cuda_check_coverage(launched, KERNEL_layernorm_warp_f32, KERNEL_round_f16);
     return check_report();
 }

@@ -1,6 +1,7 @@
 /* Frozen weights in blocks of 4 and 8 bits: number by number, and in training: every layout against
  * one rank, what a file and a checkpoint make of them, the loss of a trained model, and plans that
- * cannot be.
+ * cannot be. And weights that train as they will be quantized (--qat): every copy, on every layout,
+ * against its parameter rounded as a whole.
  *
  * Would catch: a number of the table that is another, codes that are not the nearest, a scale or a
  * code that depends on the layout, a checkpoint after which a run goes on otherwise, blocks cut
@@ -9,6 +10,8 @@
  */
 #include "ir/blocks.h"
 #include "runtime/cpu/blocks.h"
+#include "runtime/cpu/round_blocks.h"
+#include "runtime/engine_internal.h"
 #include "tests/unit/train_compare.h"
 
 #include <unistd.h>
@@ -131,6 +134,12 @@ static const Case EXPERT_CASES[] = {
     {{2, 2, 1, 2, 1, "1f1b", false, NULL, 0}, 1, 1, 3, RECOMPUTE_FULL},
 };
 
+static const Case ROUND_CASES[] = {
+    {{2, 1, 1, 4, 1, "1f1b", true, NULL, 0}, 1, 1, 0, RECOMPUTE_NONE},
+    {{1, 2, 2, 2, 1, "1f1b", false, NULL, 0}, 1, 1, 2, RECOMPUTE_FULL},
+    {{2, 2, 1, 2, 1, "1f1b", false, NULL, 0}, 1, 1, 3, RECOMPUTE_NONE},
+};
+
 static bool start(Run *run, const Tried *of, const Layout *layout) {
     int n = 0;
     while (n < MAX_SETTINGS && of->settings[n].key) n++;
@@ -170,6 +179,92 @@ static void check_layout(const Tried *of, const Case *c, Run *one) {
         check_kept(&run, one);
     }
     run_close(&run);
+    check_end();
+}
+
+/* --- weights that train as they will be quantized --- */
+
+/* After updates, and after a file: each copy is its parameter, rounded to blocks as a whole. */
+static void check_rounded(Run *run, bool blocks) {
+    int n_kept = 0;
+    for (int r = 0; r < run->engine->n_ranks; r++) {
+        const RankContext *rank = &run->engine->ranks[r];
+        const Graph *graph = rank->program->graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            Node *copy = graph->nodes[n];
+            if (!node_is_copy(copy) || !node_is_rounded(copy)) continue;
+            const Type *type = &copy->types[0];
+            const int64_t count = type_elements(type);
+            float *now = ARENA_ARRAY(run->arena, float, count),
+                  *wanted = ARENA_ARRAY(run->arena, float, count);
+            const RoundForm form = round_form_find(node_string(copy, ATTR_blocks));
+            const RoundLayout layout = round_layout(copy, type);
+            void *low = ARENA_ARRAY(run->arena, float, count);
+            const char *name = engine_leaf_name(rank, copy, run->arena);
+            engine_assemble(run->engine, rank->coord.at[MESH_P], node_value(copy, 0), now);
+            CHECK(engine_read_parameter(run->engine, name, wanted), "no '%s'", name);
+            round_blocks(form, &layout, wanted, type->dtype, low, count);
+            weights_load(type->dtype, low, 0, wanted, count);
+            CHECK(memcmp(now, wanted, (size_t)count * sizeof(float)) == 0,
+                  "rank %d: '%s' is not rounded to %s", r, name, ROUND_FORM_NAMES[form]);
+            n_kept += form != ROUND_F16;
+        }
+    }
+    CHECK(n_kept >= 8 || !blocks, "%d copies in blocks", n_kept);
+}
+
+static void check_trained_as(const char *type, DType precision, const Case *cases, int n_cases) {
+    Run one;
+    run_qat = gguf_type_named(type);
+    run_precision = precision;
+    check_begin(type);
+    bool done = start(&one, &BASE, &ALONE) && run_steps_keeping(&one, STEPS, RATE);
+    CHECK(done, "%s", diag_text(one.diag));
+    if (done) check_rounded(&one, true);
+    for (int i = 0; done && i < n_cases; i++) {
+        char name[160];
+        Run run;
+        run_zero = cases[i].zero;
+        run_recompute = cases[i].recompute;
+        check_begin(layout_name(type, &cases[i].layout, name, sizeof(name)));
+        bool fine = start(&run, &BASE, &cases[i].layout) && run_steps_keeping(&run, STEPS, RATE);
+        run_zero = 0;
+        run_recompute = RECOMPUTE_NONE;
+        CHECK(fine, "%s", diag_text(run.diag));
+        if (fine) check_rounded(&run, true);
+        if (fine && precision == DTYPE_F32) compare_runs(&run, &one, STEPS);
+        run_close(&run);
+    }
+    run_close(&one);
+    run_qat = NULL;
+    run_precision = DTYPE_F32;
+    check_end();
+}
+
+/* Saved are masters: with copies made of them again a run goes on with the same bits. */
+static void check_masters(const char *path) {
+    Run first, again, bare;
+    TrainingPlace place = {.step = 1, .samples = BATCH};
+    check_begin("checkpoints keep weights as they were, not as they are rounded");
+    run_qat = gguf_type_named("q4_0");
+    bool done = start(&first, &BASE, &ALONE), both = start(&again, &BASE, &ALONE);
+    run_qat = NULL;
+    done &= both & start(&bare, &BASE, &ALONE);
+    done = done && run_steps(&first, 1, RATE) &&
+           engine_save_state(first.engine, path, &place, first.diag) &&
+           engine_load_state(again.engine, path, &place, again.diag) &&
+           run_steps_from(&first, 1, 1, RATE) && run_steps_from(&again, 1, 1, RATE) &&
+           run_steps(&bare, 1, RATE);
+    CHECK(done, "%s%s%s", diag_text(first.diag), diag_text(again.diag), diag_text(bare.diag));
+    if (done) {
+        check_rounded(&again, true);
+        CHECK(memcmp(&first.losses[1], &again.losses[1], sizeof(double)) == 0,
+              "loss %.17g, then %.17g", first.losses[1], again.losses[1]);
+        CHECK(fabs(first.losses[0] - bare.losses[0]) > 1e-6, "nothing is rounded");
+    }
+    run_close(&first);
+    run_close(&again);
+    run_close(&bare);
     check_end();
 }
 
@@ -290,6 +385,47 @@ static const char *replaced(Arena *arena, const char *text, const char *from, co
     return arena_printf(arena, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
 }
 
+/* Plans of weights in blocks that a text has changed, and layouts that would cut them. */
+static void check_rounded_refusals(void) {
+    static const struct {
+        const char *from, *to, *why;
+    } BROKEN[] = {
+        {"blocks=\"q4_0\"", "blocks=\"q9_0\"", "blocks are q4_0, q8_0 or f16"},
+        {", along=[model]", "", "blocks without 'along'"},
+        {"along=[model]", "along=[seq]", "'along' names an axis that is not there"},
+        {"along=[model]", "along=[model, model]", "'along' names an axis twice"},
+        {"blocks=\"q4_0\"", "blocks=\"q8_0\"", "has other blocks than"},
+    };
+    const Layout two = {2, 1, 1, BATCH, 1, "1f1b", false, NULL, 0};
+    const ModelSetting narrow[] = {SMALL, {"ffn", "96"}};
+    Run run;
+    check_begin("what would cut blocks that weights will be quantized to is refused");
+    run_qat = gguf_type_named("q4_0");
+    CHECK(!run_plan(&run, BASE.path, narrow, 9, &two, BATCH, false), "planned");
+    CHECK(strstr(diag_text(run.diag), "t=2 would cut the blocks of 32 numbers of --qat"),
+          "says: %s", diag_text(run.diag));
+    run_close(&run);
+    CHECK(!start(&run, &TUNED, &ALONE), "planned");
+    CHECK(strstr(diag_text(run.diag), "no matrix of the model trains"), "says: %s",
+          diag_text(run.diag));
+    run_close(&run);
+    CHECK(start(&run, &BASE, &ALONE), "%s", diag_text(run.diag));
+    run_qat = NULL;
+    StrBuf text = strbuf_create();
+    plan_print(&text, run.plan);
+    for (size_t i = 0; i < sizeof(BROKEN) / sizeof(BROKEN[0]); i++) {
+        Diag *diag = diag_create();
+        const char *bad = replaced(run.arena, text.text, BROKEN[i].from, BROKEN[i].to);
+        Plan *plan = plan_parse(run.arena, "plan", bad, diag);
+        CHECK(!plan || !verify_plan(plan, diag), "taken");
+        CHECK(strstr(diag_text(diag), BROKEN[i].why), "%s says: %s", BROKEN[i].to, diag_text(diag));
+        diag_destroy(diag);
+    }
+    strbuf_destroy(&text);
+    run_close(&run);
+    check_end();
+}
+
 static void check_refusals(void) {
     static const struct {
         const char *from, *to, *why;
@@ -337,6 +473,10 @@ int main(void) {
     check_trained_model(file);
     check_resumed(file);
     check_refusals();
+    check_trained_as("q4_0", DTYPE_F32, ROUND_CASES, sizeof(ROUND_CASES) / sizeof(ROUND_CASES[0]));
+    check_trained_as("q8_0", DTYPE_BF16, ROUND_CASES + 1, 2);
+    check_masters(file);
+    check_rounded_refusals();
     unlink(file);
     rmdir(scratch);
     arena_destroy(arena);

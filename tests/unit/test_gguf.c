@@ -10,7 +10,9 @@
 #include "frontend/gguf/gguf_archs.h"
 #include "frontend/gguf/gguf_export.h"
 #include "frontend/gguf/gguf_import.h"
+#include "frontend/gguf/gguf_marks.h"
 #include "frontend/gguf/gguf_tokenizer.h"
+#include "runtime/cpu/round_blocks.h"
 #include "runtime/tokenizer/encoder.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "tests/unit/hf_fixture.h"
@@ -221,7 +223,7 @@ static const Case CASES[] = {{"llama", "llama", NULL, NULL, 0},
 enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };
 
 /* The imported model, with one more setting. */
-static const Model *model_with(Arena *arena, const HfImport *import, const Case *c, Diag *diag) {
+static Model *model_with(Arena *arena, const HfImport *import, const Case *c, Diag *diag) {
     const HfConfig *config = &import->config;
     ModelSetting *all = ARENA_ARRAY(arena, ModelSetting, config->n_settings + 2);
     int n = config->n_settings;
@@ -229,6 +231,57 @@ static const Model *model_with(Arena *arena, const HfImport *import, const Case 
     if (c->key) all[n++] = (ModelSetting){c->key, c->value};
     if (strcmp(c->name, "llama_yarn") == 0) all[n++] = (ModelSetting){"rotary_few", "1"};
     return model_load_shipped(arena, config->family->script, all, n, 1, diag);
+}
+
+/* What training with --qat reads is what an export in that type has, imported again. */
+static void compare_rounded(const Graph *graph, const char *a_path, const char *b_path, int *n,
+                            Diag *diag) {
+    Safetensors *a = safetensors_open(a_path, diag), *b = safetensors_open(b_path, diag);
+    for (int i = 0; a && b && i < graph->n_nodes; i++) {
+        const Node *param = graph->nodes[i];
+        SafetensorsInfo x, y;
+        if (param->op != OP_PARAM) continue;
+        const char *name = node_logical_name(param, 0, graph->arena);
+        const bool found = safetensors_find(a, name, &x) && safetensors_find(b, name, &y);
+        CHECK(found, "no '%s'", name);
+        if (!found) continue;
+        float *from = malloc(x.n_bytes), *to = malloc(x.n_bytes);
+        memcpy(from, x.data, x.n_bytes);
+        memcpy(to, x.data, x.n_bytes);
+        if (node_is_rounded(param)) {
+            const RoundForm form = round_form_find(node_string(param, ATTR_blocks));
+            const RoundLayout layout = round_layout(param, &param->types[0]);
+            round_blocks(form, &layout, from, DTYPE_F32, to, type_elements(&param->types[0]));
+            n[form]++;
+        }
+        CHECK(memcmp(to, y.data, x.n_bytes) == 0, "'%s' is not as the file has it (%s)", name,
+              node_string(param, ATTR_blocks));
+        free(from);
+        free(to);
+    }
+    safetensors_close(a);
+    safetensors_close(b);
+}
+
+static int n_rounded[N_ROUND_FORMS];
+
+static void test_marks(Arena *arena, const Case *c, Model *model, const HfImport *first,
+                       const char *weights, int number, Diag *diag) {
+    HfImport import;
+    const char *type = number % 2 ? "q8_0" : "q4_0", *gguf = in_scratch(arena, "z.gguf"),
+               *b = in_scratch(arena, "b.st");
+    check_begin(arena_printf(arena, "gguf %s: trained as %s is what a file has", c->name, type));
+    const bool fine = gguf_mark(model, gguf_type_named(type), diag) &&
+                      export_gguf(arena, model, weights, type, NULL, gguf, diag) &&
+                      import_gguf(arena, gguf, b, &import, diag);
+    CHECK(fine, "%s", diag_text(diag));
+    if (fine && c->most == 0) compare_rounded(model->graph, weights, b, n_rounded, diag);
+    if (!fine || c != CASES) return;
+    const double file = loss_of(arena, &import, b), plain = loss_of(arena, first, weights);
+    run_qat = gguf_type_named(type);
+    const double own = loss_of(arena, first, weights);
+    run_qat = NULL;
+    CHECK(own == file && own != plain, "its loss is %.17g, the file's %.17g", own, file);
 }
 
 static void test_round_trip_of(const Case *c) {
@@ -239,7 +292,7 @@ static void test_round_trip_of(const Case *c) {
                *gguf = in_scratch(arena, "x.gguf"), *again = in_scratch(arena, "y.gguf");
     check_begin(arena_printf(arena, "gguf %s: an export is imported as it was", c->name));
     bool fine = import(arena, fixture(arena, c->name), a, &first, diag);
-    const Model *model = fine ? model_with(arena, &first, c, diag) : NULL;
+    Model *model = fine ? model_with(arena, &first, c, diag) : NULL;
     fine = model && export_gguf(arena, model, a, "f32", NULL, gguf, diag) &&
            import_gguf(arena, gguf, b, &second, diag);
     CHECK(fine, "%s", diag_text(diag));
@@ -261,6 +314,7 @@ static void test_round_trip_of(const Case *c) {
         }
         if (fine) gguf_close(&y);
         gguf_close(&x);
+        test_marks(arena, c, model, &first, a, (int)(c - CASES), diag);
     }
     diag_destroy(diag);
     arena_destroy(arena);
@@ -694,6 +748,8 @@ int main(void) {
     test_converted("gemma3", 2e-7F);
     test_refused();
     for (int i = 0; i < N_CASES; i += VARIANT_STEP) test_round_trip_of(&CASES[i]);
+    check_begin("gguf: of all forms some were trained as");
+    for (int i = 0; i < N_ROUND_FORMS; i++) CHECK(n_rounded[i], "no %s", ROUND_FORM_NAMES[i]);
     test_types();
     test_k_types();
     test_tokenizers();

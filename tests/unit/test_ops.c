@@ -264,8 +264,8 @@ static void test_coverage(void) {
                          op != OP_LARGEST && op != OP_MAX_N && op != OP_SKIP_SPIKE &&
                          op != OP_EMA && op != OP_TOP && op != OP_TAKE && op != OP_PUT &&
                          op != OP_ROUTE && !op_reads_tokens((OpKind)op) && op != OP_NUMBER &&
-                         op != OP_DEQUANTIZE && op != OP_WIDEN && op != OP_RELATIVE_BIAS &&
-                         op != OP_RELATIVE_BIAS_GRAD && op != OP_OF_PAIRS;
+                         op != OP_DEQUANTIZE && op != OP_WIDEN && op != OP_ROUND_BLOCKS &&
+                         op != OP_RELATIVE_BIAS && op != OP_RELATIVE_BIAS_GRAD && op != OP_OF_PAIRS;
         CHECK(!has_gradient((OpKind)op) || gradient_tested[op] || op_is_cast((OpKind)op),
               "none for its gradient");
         CHECK(!(OPS[op].flags & KERNEL) || message || kernel_tested[op], "none for its kernel");

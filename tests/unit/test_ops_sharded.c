@@ -630,7 +630,9 @@ static const ShardedCase CASES[] = {
      "%3 = all_gather(%1) {axis=model, mesh=\"d\"} : int8[ffn=4/t, model=128]\n"
      "%4 = widen(%2) {dtype=\"bf16\"} : bf16[model=6, ffn=256/t]\n"
      "%5 = widen(%3) {dtype=\"f32\"} : f32[ffn=4/t, model=128]\n"
-     "%6 = widen(%0) {dtype=\"f16\"} : f16[model=6/d, ffn=256/t]\n"},
+     "%6 = widen(%0) {dtype=\"f16\"} : f16[model=6/d, ffn=256/t]\n"
+     "%7 = round_blocks(%5) {dtype=\"f32\", blocks=\"q4_0\", along=[ffn, model]} : f32[ffn=4/t, "
+     "model=128]\n"},
     {"products of fp8 and scales", "t=1, d=1, p=1", false, FP8_PRODUCT_NODES("f32[")},
     {"the share of labels on each rank", "t=2, d=2, p=1", true,
      PARAM(0, "", "batch=4/d, ffn=6/t]") "%1 = label_share() {value=3} : f32[]\n"
@@ -787,11 +789,10 @@ static void test_coverage(void) {
 }
 
 int main(void) {
+    static const DType IN[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         for (int micro = 0; micro < 2; micro++) {
-            test_case(&CASES[i], micro, DTYPE_F32);
-            test_case(&CASES[i], micro, DTYPE_BF16);
-            test_case(&CASES[i], micro, DTYPE_F16);
+            for (int k = 0; k < 3; k++) test_case(&CASES[i], micro, IN[k]);
         }
     }
     test_coverage();

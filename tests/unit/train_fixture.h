@@ -2,6 +2,7 @@
 #ifndef TESTS_UNIT_TRAIN_FIXTURE_H
 #define TESTS_UNIT_TRAIN_FIXTURE_H
 
+#include "frontend/gguf/gguf_marks.h"
 #include "frontend/lua/model.h"
 #include "frontend/lua/teacher.h"
 #include "planner/planner.h"
@@ -40,6 +41,8 @@ static int run_replicas = 1;          /* r */
 static int run_expert_parts = 1;
 static Recompute run_recompute = RECOMPUTE_NONE;
 static int run_frozen_bits = 0;
+/* What weights will be quantized to: of GGUF's types; NULL: nothing. */
+static const GgufType *run_qat = NULL;
 static bool run_cudnn_backward = false;
 static int run_vocab_multiple = 0;
 static int run_lanes = 1;
@@ -85,7 +88,10 @@ static inline void run_close(Run *run) {
 /* With its teacher, if there is one. NULL: reported. */
 static inline Model *run_load_model(Run *run, const char *path, const ModelSetting *settings,
                                     int n_settings, int64_t batch) {
-    if (!run_teacher) return model_load(run->arena, path, settings, n_settings, batch, run->diag);
+    if (!run_teacher) {
+        Model *alone = model_load(run->arena, path, settings, n_settings, batch, run->diag);
+        return alone && run_qat && !gguf_mark(alone, run_qat, run->diag) ? NULL : alone;
+    }
     const RunTeacher *from = run_teacher;
     Model *model =
         model_load_student(run->arena, path, settings, n_settings, batch, &from->how, run->diag);

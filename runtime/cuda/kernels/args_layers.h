@@ -121,6 +121,19 @@ typedef struct WidenArgs {
 } WidenArgs;
 enum { WIDEN_THREADS = 256 };
 
+/* round_blocks.cu: a thread has a block of 32 numbers of a row, or of f16 one number. */
+typedef struct RoundBlocksArgs {
+    int64_t count; /* threads with something to do */
+    const float *from;
+    void *to;
+    int32_t dtype;       /* of `to`, a DType */
+    int32_t eight;       /* q8_0, else q4_0 */
+    int32_t by_rows;     /* neighbouring threads have neighbouring rows, else neighbouring blocks */
+    FastDivisor each;    /* how many of these there are */
+    IndexMap row, other; /* where a number of a row lies, and where rows begin */
+} RoundBlocksArgs;
+enum { ROUND_THREADS = 128, ROUND_NUMBERS = 32 };
+
 /* embedding.cu */
 
 /* Tokens vocab_offset .. vocab_offset + vocab_local - 1 have a row here; others give zeros. */
