@@ -165,6 +165,8 @@ const CliCommand CLI_COMMANDS[] = {
      "      --tokenizer tokenizer.json --data wiki.txt --choices hellaswag_val.jsonl --json\n"
      "  perilune evaluate chat.plan --load chat.safetensors --tokenizer tokenizer.json \\\n"
      "      --choices questions.jsonl --chat --system 'Answer in a word.'\n"
+     "  mpirun -n 8 perilune evaluate models/llama.lua --set-from w.safetensors \\\n"
+     "      --load w.safetensors --tokenizer tokenizer.json --choices arc.parquet --mesh t=4,d=2\n"
      "  perilune evaluate llama.plan --load llama.safetensors --tokenizer tokenizer.json \\\n"
      "      --choices mmlu_test.parquet --shots 5 --shots-from mmlu_dev.parquet \\\n"
      "      --predictions told.jsonl\n"
