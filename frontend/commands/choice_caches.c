@@ -35,6 +35,19 @@ ChoiceCaches *choice_caches_create(Decoder *decoder, Arena *arena) {
     return c;
 }
 
+void choice_caches_clear(ChoiceCaches *c) {
+    for (int64_t i = 0; i < c->decoder->sequences; i++) {
+        decoder_clear(c->decoder, i);
+        c->held[i].count = 0;
+    }
+}
+
+int64_t choice_caches_bytes(const Decoder *d) {
+    const int64_t of_each =
+        (d->scored + 1) * d->vocab * (int64_t)sizeof(float) + d->context * (int64_t)sizeof(int32_t);
+    return d->sequences * of_each;
+}
+
 static int64_t count_common(const Held *held, const int32_t *tokens, int64_t n) {
     int64_t at = 0;
     while (at < held->count && at < n && held->tokens[at] == tokens[at]) at++;

@@ -18,6 +18,10 @@ typedef struct ChoiceCaches ChoiceCaches;
 
 /* Of a decoder of a plan that scores, whose sequences it takes over; owned by the arena. */
 ChoiceCaches *choice_caches_create(Decoder *decoder, Arena *arena);
+/* Nothing is kept of what was read: weights are others. */
+void choice_caches_clear(ChoiceCaches *caches);
+/* Host memory beside the decoder's. */
+int64_t choice_caches_bytes(const Decoder *decoder);
 /* At most as many texts as the decoder has sequences, each of at most its context: sets scores.
  * False: reported. */
 bool choice_caches_score(ChoiceCaches *caches, ScoredText *texts, int n, Diag *diag);

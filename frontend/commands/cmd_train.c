@@ -532,6 +532,7 @@ static bool prepare(TrainRun *run) {
         BUG("allocated %" PRId64 " bytes, planned %" PRId64, engine_arena_bytes(run->engine),
             train_run_planned_bytes(run->plan));
     }
+    if (!train_choices_start(&run->choices, run->args, run->diag)) return false;
     const RolloutPlace place = {&run->checkpoint.place,
                                 run->is_resumed ? run->checkpoint.from : NULL};
     if (!rollout_open(run->args, run->plan, &run->data.prompts, &run->options, run->engine, &place,

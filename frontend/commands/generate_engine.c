@@ -142,6 +142,7 @@ typedef struct Opening {
     Diag *diag;
     DecodeObstacle obstacle;
     bool beside;   /* training */
+    bool scores;   /* texts are scored */
     int t, copies; /* of the plan for decoding */
 } Opening;
 
@@ -199,7 +200,7 @@ static Plan *make_decode_plan(Opening *o, const PlanRequest *from, DType precisi
                              .frozen_bits = frozen_bits,
                              .sequences = o->out->n_texts,
                              .chunk = context < CHUNK ? (int)context : CHUNK,
-                             .scores = !o->beside && cli_given(o->args, OPT_CHOICES),
+                             .scores = o->scores,
                              .t = o->t,
                              .copies = o->copies,
                              .cuda = device == DEVICE_CUDA};
@@ -363,16 +364,22 @@ static int find_plan(Opening *o) {
 
 int generate_engine_open(CliArgs *args, int n_texts, GenerateEngine *out, Diag *diag) {
     *out = (GenerateEngine){.n_texts = n_texts};
-    Opening o = {.args = args, .out = out, .diag = diag};
+    Opening o = {.args = args, .out = out, .diag = diag, .scores = cli_given(args, OPT_CHOICES)};
     return find_plan(&o);
 }
 
-bool generate_engine_open_beside(CliArgs *args, const Plan *plan, const EngineOptions *options,
-                                 int together, int n_texts, GenerateEngine *out, Diag *diag) {
-    *out = (GenerateEngine){.n_texts = n_texts, .options = *options};
-    Opening o = {.args = args, .out = out, .diag = diag, .beside = true, .t = together};
-    o.copies = options->control ? control_world(options->control) / together : 1;
-    if (together == 1) {
+bool generate_engine_open_beside(CliArgs *args, const GenerateBeside *beside, GenerateEngine *out,
+                                 Diag *diag) {
+    const EngineOptions *options = beside->options;
+    *out = (GenerateEngine){.n_texts = beside->n_texts, .options = *options};
+    Opening o = {.args = args,
+                 .out = out,
+                 .diag = diag,
+                 .beside = true,
+                 .scores = beside->scores,
+                 .t = beside->together};
+    o.copies = options->control ? control_world(options->control) / beside->together : 1;
+    if (beside->together == 1) {
         o.copies = 1;
         out->options.control = NULL;
         out->options.rank = 0;
@@ -384,20 +391,15 @@ bool generate_engine_open_beside(CliArgs *args, const Plan *plan, const EngineOp
         PlanRequest request = {0};
         if (!plan_load_model(args, args->arena, 1, &request, diag)) return false;
         if (!check_causal("train", args->arena, request.forward, diag)) return false;
-        out->plan = make_decode_plan(&o, &request, plan->precision,
+        out->plan = make_decode_plan(&o, &request, beside->plan->precision,
                                      (int)cli_int(args, OPT_FROZEN_BITS, 0), options->device);
     } else {
-        if (!generate_engine_check_causal("train", args->arena, plan, diag)) return false;
-        out->plan = plan_of_plan(&o, plan);
+        if (!generate_engine_check_causal("train", args->arena, beside->plan, diag)) return false;
+        out->plan = plan_of_plan(&o, beside->plan);
     }
-    if (out->plan) {
-        out->context = out->plan->context;
-        return true;
-    }
-    if (diag_error_count(diag) > 0) return false;
-    diag_error(diag, o.obstacle.loc, "train: no answers can be written with caches: %s",
-               o.obstacle.what);
-    return false;
+    out->obstacle = o.obstacle;
+    if (out->plan) out->context = out->plan->context;
+    return out->plan || diag_error_count(diag) == 0;
 }
 
 void generate_engine_note_windows(const GenerateEngine *e) {

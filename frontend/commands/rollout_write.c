@@ -6,13 +6,11 @@
 
 enum { DEFAULT_SIDE_BY_SIDE = 8 }; /* rows that a product takes with the same bits as alone */
 
-/* Who writes with whom. False: reported. */
-static bool find_crew(RolloutWriter *writer, const CliArgs *args, Diag *diag) {
-    Control *control = writer->options->control;
-    const int world = control ? control_world(control) : 1;
+bool rollout_crew(const CliArgs *args, const EngineOptions *options, RolloutCrew *out, Diag *diag) {
+    const int world = options->control ? control_world(options->control) : 1;
     const int together = (int)cli_int(args, OPT_WRITE_OVER, 1);
-    writer->crew = (RolloutCrew){control, writer->options->rank, together};
-    if (!control || world % together == 0) return true;
+    *out = (RolloutCrew){options->control, options->rank, together};
+    if (!options->control || world % together == 0) return true;
     diag_error(diag, NO_LOC, "train: --write-over %d: %d processes are no groups of %d", together,
                world, together);
     return false;
@@ -22,10 +20,16 @@ bool rollout_writer_open(RolloutWriter *writer, CliArgs *args, int64_t n_answers
     GenerateWriter *texts = &writer->texts;
     const int64_t slots = cli_int(args, OPT_SIDE_BY_SIDE, DEFAULT_SIDE_BY_SIDE);
     texts->n_texts = (int)(slots < n_answers ? slots : n_answers);
-    if (!find_crew(writer, args, diag) ||
-        !generate_engine_open_beside(args, writer->plan, writer->options, writer->crew.together,
-                                     texts->n_texts, &texts->engine, diag) ||
-        !generate_engine_create(&texts->engine, args->arena, diag)) {
+    if (!rollout_crew(args, writer->options, &writer->crew, diag)) return false;
+    const GenerateBeside beside = {writer->plan, writer->options, writer->crew.together,
+                                   texts->n_texts, false};
+    if (!generate_engine_open_beside(args, &beside, &texts->engine, diag)) return false;
+    if (!texts->engine.plan) {
+        diag_error(diag, texts->engine.obstacle.loc,
+                   "train: no answers can be written with caches: %s", texts->engine.obstacle.what);
+        return false;
+    }
+    if (!generate_engine_create(&texts->engine, args->arena, diag)) {
         return false;
     }
     generate_writer_start(texts, args, &writer->prompts->text);

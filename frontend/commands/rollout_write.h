@@ -22,6 +22,9 @@ typedef struct RolloutWriter {
     int64_t n_written, n_tokens; /* answers and their tokens, of this process */
 } RolloutWriter;
 
+/* Who writes with whom, as --write-over says. False: reported. */
+bool rollout_crew(const CliArgs *args, const EngineOptions *options, RolloutCrew *out, Diag *diag);
+
 /* The first fields are the caller's, and stay where they are. n_answers: how many are ever asked
  * for at once. False: reported. */
 bool rollout_writer_open(RolloutWriter *writer, CliArgs *args, int64_t n_answers, Diag *diag);

@@ -1,7 +1,10 @@
 #include "frontend/commands/train_choices.h"
 
 #include "frontend/commands/evaluate_choices_tell.h"
+#include "frontend/commands/plan_args.h"
+#include "frontend/commands/rollout_write.h"
 #include "frontend/commands/tokenizer_args.h"
+#include "frontend/units.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -44,6 +47,10 @@ bool train_choices_options(const CliArgs *args, const Plan *plan, TrainChoices *
     const CliValue *files = &args->values[OPT_CHOICES];
     *out = (TrainChoices){.n = files->n_list, .paths = files->list};
     if (!choices_args_way(args, &out->way, diag)) return false;
+    if (out->n == 0 && cli_given(args, OPT_NO_CACHE)) {
+        diag_error(diag, NO_LOC, "train: --no-cache: is for --choices");
+        return false;
+    }
     if (out->n == 0) return true;
     if (out->n > TRAIN_MOST_CHOICES) {
         diag_error(diag, NO_LOC, "train: --choices: %d files at most", TRAIN_MOST_CHOICES);
@@ -54,7 +61,21 @@ bool train_choices_options(const CliArgs *args, const Plan *plan, TrainChoices *
         out->norms[i] = arena_printf(args->arena, "%s%s", out->names[i], NORM);
         out->perplexities[i] = arena_printf(args->arena, "%s%s", out->names[i], PERPLEXITY);
     }
+    if (!cli_given(args, OPT_NO_CACHE) && plan_is_model(args->operand)) return true; /* once more */
     return choices_args_check_plan(args, plan, diag);
+}
+
+/* For the caches of a plan for decoding, or, where there is none, why. False: reported. */
+static bool plan_caches(CliArgs *args, const Plan *plan, const EngineOptions *options,
+                        TrainChoices *out, Diag *diag) {
+    enum { SIDE_BY_SIDE = 8 };
+    if (cli_given(args, OPT_NO_CACHE)) return choices_args_check_job(args, options, diag);
+    if (!rollout_crew(args, options, &out->crew, diag)) return false;
+    const GenerateBeside beside = {plan, options, out->crew.together,
+                                   (int)cli_int(args, OPT_SIDE_BY_SIDE, SIDE_BY_SIDE), true};
+    if (!generate_engine_open_beside(args, &beside, &out->caches, diag)) return false;
+    if (out->caches.plan) return true;
+    return choices_args_check_plan(args, plan, diag) && choices_args_check_job(args, options, diag);
 }
 
 /* A text's bytes are tokens only where the data's are. */
@@ -71,11 +92,11 @@ static bool check_bytes(const CliArgs *args, const Tokenizer *tokenizer, Diag *d
     return true;
 }
 
-bool train_choices_open(const CliArgs *args, const TrainData *data, const EngineOptions *options,
+bool train_choices_open(CliArgs *args, const TrainData *data, const EngineOptions *options,
                         TrainChoices *out, Diag *diag) {
     const Tokenizer *tokenizer = data->text.tokenizer;
     if (out->n == 0) return true;
-    if (!choices_args_check_job(args, options, diag)) return false;
+    if (!plan_caches(args, data->plan, options, out, diag)) return false;
     if (!tokenizer) {
         if (!tokenizer_from_args(args, data->plan->vocab, &out->tokenizer, diag)) return false;
         tokenizer = out->tokenizer;
@@ -88,6 +109,13 @@ bool train_choices_open(const CliArgs *args, const TrainData *data, const Engine
     return true;
 }
 
+bool train_choices_start(TrainChoices *choices, const CliArgs *args, Diag *diag) {
+    if (choices->n == 0 || !choices->caches.plan) return true;
+    if (!generate_engine_create(&choices->caches, args->arena, diag)) return false;
+    choices->scorer = choice_caches_create(choices->caches.decoder, args->arena);
+    return true;
+}
+
 static void release_results(TrainChoices *choices) {
     for (int i = 0; i < choices->n && i < TRAIN_MOST_CHOICES; i++) {
         evaluate_choices_release(&choices->results[i]);
@@ -96,13 +124,42 @@ static void release_results(TrainChoices *choices) {
 
 void train_choices_close(TrainChoices *choices) {
     release_results(choices);
+    engine_destroy(choices->caches.engine);
+    choices->caches.engine = NULL;
     tokenizer_destroy(choices->tokenizer);
     choices->tokenizer = NULL;
 }
 
 int64_t train_choices_bytes(const TrainChoices *choices, const Engine *engine, const Plan *plan) {
     const int64_t n = engine_forward_batch(engine) * plan->seq;
+    if (choices->scorer) {
+        return choice_caches_bytes(choices->caches.decoder) +
+               engine_arena_bytes(choices->caches.engine);
+    }
     return choices->n ? n * (plan->vocab * (int64_t)sizeof(float) + (int64_t)sizeof(int32_t)) : 0;
+}
+
+void train_choices_print_memory(const TrainChoices *choices) {
+    char bytes[32];
+    if (!choices->scorer) return;
+    units_format_bytes(bytes, sizeof(bytes), engine_arena_bytes(choices->caches.engine));
+    printf("choices %s of memory more, to score %d side by side\n", bytes, choices->caches.n_texts);
+}
+
+/* Who scores them, by the weights as they are. False: reported. */
+static bool find_model(TrainChoices *choices, Engine *engine, const Plan *plan, ChoicesModel *out,
+                       Diag *diag) {
+    *out = (ChoicesModel){.engine = engine, .plan = plan};
+    if (!choices->scorer) return true;
+    *out = (ChoicesModel){.caches = choices->scorer,
+                          .plan = choices->caches.plan,
+                          .n_together = choices->caches.n_texts,
+                          .crew = choices->crew};
+    choice_caches_clear(choices->scorer);
+    const bool good =
+        engine_copy_weights(engine, choices->caches.engine, !choices->has_weights, diag);
+    choices->has_weights |= good;
+    return good;
 }
 
 static void add_value(TrainChoices *choices, StepMetrics *metrics, const char *name, double value) {
@@ -113,11 +170,12 @@ static void add_value(TrainChoices *choices, StepMetrics *metrics, const char *n
 
 bool train_choices_score(TrainChoices *choices, Engine *engine, const Plan *plan,
                          StepMetrics *metrics, Diag *diag) {
+    ChoicesModel model;
     release_results(choices);
+    if (!find_model(choices, engine, plan, &model, diag)) return false;
     for (int i = 0; i < metrics->n_values; i++) choices->values[i] = metrics->values[i];
     for (int i = 0; i < choices->n; i++) {
         ChoicesResult *r = &choices->results[i];
-        const ChoicesModel model = {.engine = engine, .plan = plan};
         if (!evaluate_choices(&model, &choices->way, choices->paths[i], NULL, NULL, r, diag)) {
             return false;
         }

@@ -43,8 +43,9 @@ bool rollout_check_options(const CliArgs *args, const Plan *plan, Diag *diag) {
                                            OPT_REWARD_LOAD, OPT_ANSWERS,        OPT_RESAMPLE,
                                            OPT_PREFER,      OPT_PREFER_COMMAND};
     static const CliOption OF_PAIRS[] = {OPT_PAIRS};
-    static const CliOption OF_BOTH[] = {OPT_ROLLOUT_STEPS, OPT_ANSWER_LENGTH, OPT_SIDE_BY_SIDE,
-                                        OPT_WRITE_OVER,    OPT_STOP,          OPT_ANSWERS_LOG};
+    static const CliOption OF_BOTH[] = {OPT_ROLLOUT_STEPS, OPT_ANSWER_LENGTH, OPT_STOP,
+                                        OPT_ANSWERS_LOG};
+    static const CliOption OF_CACHES[] = {OPT_SIDE_BY_SIDE, OPT_WRITE_OVER};
     const bool reads = train_prompts_read_by(plan), asked = train_prompts_asked(args, plan);
     if (!reads && !refuse(args, OF_REWARDS, sizeof(OF_REWARDS) / sizeof(OF_REWARDS[0]),
                           "is for plans that learn by rewards of what they write: --set "
@@ -60,11 +61,15 @@ bool rollout_check_options(const CliArgs *args, const Plan *plan, Diag *diag) {
                 diag)) {
         return false;
     }
-    if (!asked && !refuse(args, OF_BOTH, sizeof(OF_BOTH) / sizeof(OF_BOTH[0]),
-                          "is for plans that learn by rewards of what they write, --set "
-                          "policy=grpo, from pairs of it, --set preference=dpo --set online=true, "
-                          "or from a teacher, --on-policy",
-                          diag)) {
+    const char *const why = "is for plans that learn by rewards of what they write, --set "
+                            "policy=grpo, from pairs of it, --set preference=dpo --set "
+                            "online=true, or from a teacher, --on-policy";
+    if (!asked && !refuse(args, OF_BOTH, sizeof(OF_BOTH) / sizeof(OF_BOTH[0]), why, diag)) {
+        return false;
+    }
+    if (!asked && !cli_given(args, OPT_CHOICES) &&
+        !refuse(args, OF_CACHES, sizeof(OF_CACHES) / sizeof(OF_CACHES[0]),
+                "is for answers of what the model writes, and for --choices", diag)) {
         return false;
     }
     if (!rollout_reference_check(args, plan, diag)) return false;

@@ -123,6 +123,7 @@ void train_run_print_start(const TrainRun *run) {
     train_data_print(&run->data);
     train_islands_print(&run->islands);
     rollout_print(run->rollout);
+    train_choices_print_memory(&run->choices);
     fflush(stdout);
 }
 

@@ -214,7 +214,20 @@ for layout in d=1 t=2,p=2; do
 done
 last() { tail -n 1 "$1" | grep -o 'perplexity":[^,}]*' | cut -d : -f 2; } # LOG
 near 'on four ranks, without other validation' "$(last "$folder/t=2,p=2.jsonl")" "$(last "$folder/d=1.jsonl")"
-fails 'on a plan without logits' 2 'train: the plan never has all logits' "${small[@]}" "${steps[@]}" "${scored[@]}" --lanes 2
+run "${small[@]}" "${steps[@]}" "${scored[@]}" --val-fraction 0 --no-cache --log "$folder/rows.jsonl"
+near 'as whole sequences' "$(last "$folder/rows.jsonl")" "$(last "$folder/d=1.jsonl")"
+run "${small[@]}" "${steps[@]}" "${scored[@]}" --val-fraction 0 --loss-parts 2 --log "$folder/parts.jsonl"
+near 'on a plan without logits' "$(last "$folder/parts.jsonl")" "$(last "$folder/d=1.jsonl")"
+for rank in 0 1; do
+    RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$((20000 + $$ % 20000)) \
+        "$perilune" "${small[@]}" "${steps[@]}" "${scored[@]}" --val-fraction 0 --mesh d=2 --log "$folder/two.jsonl" \
+        >"$folder/rank.$rank" 2>&1 &
+done
+wait
+near 'by two processes, each its share' "$(last "$folder/two.jsonl")" "$(last "$folder/d=1.jsonl")"
+fails 'as whole sequences of a plan without logits' 2 'train: the plan never has all logits' "${small[@]}" "${steps[@]}" \
+    "${scored[@]}" --lanes 2 --no-cache
+fails 'caches of nothing' 2 'train: --no-cache: is for --choices' "${small[@]}" "${steps[@]}" --no-cache
 fails 'on rows of another' 2 "arc.jsonl:1: winogrande: no object with a 'sentence'" "${small[@]}" "${steps[@]}" "${scored[@]}" \
     --task winogrande
 fails 'examples of what, while training?' 2 'train: --shots: is for --choices' "${small[@]}" "${steps[@]}" --shots 1
