@@ -209,8 +209,8 @@ static const Variant HALF = {
     "gpt f16", "models/gpt.lua", 4, DTYPE_F16, {COMMON, {"vocab", "61"}, {"ffn", "64"}}};
 static const Layout OTHER_LAYOUTS[] = {
     {2, 1, 1, 4, 1, "1f1b", true, NULL, 0},
-    {1, 2, 2, 4, 1, "1f1b", false, NULL, 0},
-    {2, 2, 2, 4, 1, "zb-h1", true, NULL, 0},
+    {1, 2, 2, 2, 1, "1f1b", false, NULL, 0},
+    {2, 2, 2, 2, 1, "zb-h1", true, NULL, 0},
 };
 enum { N_OTHER_LAYOUTS = sizeof(OTHER_LAYOUTS) / sizeof(OTHER_LAYOUTS[0]) };
 
@@ -229,7 +229,7 @@ static void run_recomputed(void) {
     static const Layout layouts[] = {
         {2, 1, 1, 4, 1, "1f1b", true, NULL, 0},
         {1, 1, 2, 2, 2, "interleaved", false, NULL, 0},
-        {2, 2, 2, 4, 1, "1f1b", true, NULL, 0},
+        {2, 2, 2, 2, 1, "1f1b", true, NULL, 0},
     };
     for (int mode = RECOMPUTE_SELECTIVE; mode <= RECOMPUTE_FULL; mode++) {
         run_recompute = (Recompute)mode;
@@ -352,11 +352,16 @@ static void run_kept(void) {
 
 static void run(void) {
     run_kept();
+    short_batches = true; /* long ones: of what is in bf16 below, and Llama */
     run_scaled();
+    short_batches = false;
     run_rounded();
+    short_batches = true;
     run_recomputed();
+    short_batches = false;
     run_offloaded();
     for (int l = 0; l < N_LAYOUTS; l += 2) check_layouts(&LLAMA, &LAYOUTS[l], 1); /* GPT: all */
+    short_batches = true;
     check_layouts(&PARTS, &OTHER_LAYOUTS[2], 1);
     check_layouts(&T5[0], &OTHER_LAYOUTS[0], 1);
     for (int i = 0; i < 2; i++) {
