@@ -381,8 +381,12 @@ static bool find_plan(Evaluation *e) {
         e->failure = generate_engine_open(args, n_texts, &e->caches, e->diag);
         e->plan = e->caches.plan;
         e->options = e->caches.options;
-        if (e->plan && !e->plan->context) e->caches.plan = NULL;
-        return e->failure == EXIT_DONE;
+        if (e->failure != EXIT_DONE) return false;
+        if (e->options.rank == 0 && !cli_given(args, OPT_QUIET)) {
+            generate_engine_note_windows(&e->caches, "choices are scored by whole sequences");
+        }
+        if (!e->plan->context) e->caches.plan = NULL;
+        return true;
     }
     e->plan = plan_from_operand(args, e->diag);
     /* Of several processes: the others, before anything that one alone may lack. */
@@ -390,12 +394,17 @@ static bool find_plan(Evaluation *e) {
     return e->plan && e->failure == EXIT_DONE;
 }
 
+/* Of several processes: the same ones. */
 static bool check_choices(const Evaluation *e) {
     const CliValue *files = &e->args->values[OPT_CHOICES];
+    uint64_t digest = 0;
     for (int i = 0; i < e->n_choices; i++) {
-        if (!evaluate_choices_check(e->plan, &e->way, files->list[i], e->diag)) return false;
+        if (!evaluate_choices_check(e->plan, &e->way, files->list[i],
+                                    e->options.control ? &digest : NULL, e->diag)) {
+            return false;
+        }
     }
-    return true;
+    return e->n_choices == 0 || train_alike_texts(e->args, digest, &e->options, e->diag);
 }
 
 /* Takes the memory and loads the weights. */

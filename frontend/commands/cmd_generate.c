@@ -6,6 +6,7 @@
 #include "frontend/commands/generate_prompts.h"
 #include "frontend/commands/generate_writer.h"
 #include "frontend/commands/judge_args.h"
+#include "frontend/commands/train_alike.h"
 #include "frontend/units.h"
 #include "ir/base/json.h"
 #include "runtime/launch/control.h"
@@ -38,7 +39,7 @@ static void say_engine(const Generation *gen) {
     const Program *program = plan->programs;
     char all[32], weights[32], caches[32];
     if (!says(gen)) return;
-    generate_engine_note_windows(&gen->writer.engine);
+    generate_engine_note_windows(&gen->writer.engine, GENERATE_BY_WINDOWS);
     if (!plan->context) return;
     units_format_bytes(all, sizeof(all), plan->stages->arena_bytes);
     units_format_bytes(weights, sizeof(weights), program->class_bytes[CLASS_PARAMETER]);
@@ -147,6 +148,10 @@ static bool prepare(Generation *gen) {
     if (gen->failure != EXIT_DONE) return false;
     gen->failure = EXIT_USAGE;
     if (!generate_diffusion_check(args, writer->engine.diffuses, gen->diag) || !begin_text(gen)) {
+        return false;
+    }
+    if (gen->prompts.path && !train_alike_texts(args, generate_prompts_digest(&gen->prompts),
+                                                &writer->engine.options, gen->diag)) {
         return false;
     }
     say_cut(gen);

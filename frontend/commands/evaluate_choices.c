@@ -5,6 +5,7 @@
 #include "ir/base/json.h"
 #include "ir/base/memory.h"
 #include "ir/base/utf8.h"
+#include "runtime/data/mix.h"
 #include "runtime/tokenizer/encoder.h"
 
 #include <inttypes.h>
@@ -59,6 +60,7 @@ typedef struct Scoring {
     int64_t n_entries, n_entries_room;
     Question *open; /* [n_open]: those that wait for scores, the last n_open of all */
     int64_t n_open, n_settled;
+    uint64_t *digest; /* of the texts; NULL: nobody asks */
 } Scoring;
 
 static bool computes(const Scoring *s) {
@@ -261,6 +263,9 @@ static void push_entry(Scoring *s, Entry entry, const uint32_t *tokens) {
     if (s->n_entries == s->n_entries_room) {
         s->n_entries_room = 2 * s->n_entries_room + 64;
         s->entries = memory_grow(s->entries, (size_t)s->n_entries_room * sizeof(Entry));
+    }
+    for (int64_t t = 0; s->digest && t <= entry.first + entry.n_labels; t++) {
+        *s->digest = mix_bits(*s->digest ^ tokens[t]);
     }
     entry.labels = copy_tokens(tokens + entry.first + 1, entry.n_labels);
     if (s->model.caches) entry.tokens = copy_tokens(tokens, entry.first + entry.n_labels);
@@ -583,7 +588,8 @@ static int64_t longest(const Plan *plan) {
     return plan->context ? plan->context : plan->seq;
 }
 
-bool evaluate_choices_check(const Plan *plan, const ChoicesWay *way, const char *path, Diag *diag) {
+bool evaluate_choices_check(const Plan *plan, const ChoicesWay *way, const char *path,
+                            uint64_t *digest, Diag *diag) {
     ChoicesResult nothing = {0};
     Scoring s = {.seq = longest(plan),
                  .vocab = plan->vocab,
@@ -591,7 +597,8 @@ bool evaluate_choices_check(const Plan *plan, const ChoicesWay *way, const char 
                  .path = path,
                  .diag = diag,
                  .out = &nothing,
-                 .batch = 1};
+                 .batch = 1,
+                 .digest = digest};
     if (way->texts.tokenizer || plan->vocab >= VOCAB_BYTES) {
         const bool good = score(&s);
         evaluate_choices_release(&nothing);

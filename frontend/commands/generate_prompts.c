@@ -5,6 +5,7 @@
 #include "frontend/json_lines.h"
 #include "frontend/progress_line.h"
 #include "ir/base/json.h"
+#include "runtime/data/mix.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -123,6 +124,16 @@ bool generate_prompts_encode(GeneratePrompts *prompts, const GenerateEngine *eng
         if (!encode_line(&prompts->lines[i], engine, chat, base, prompts->path, diag)) return false;
     }
     return true;
+}
+
+uint64_t generate_prompts_digest(const GeneratePrompts *prompts) {
+    uint64_t digest = 0;
+    for (int i = 0; i < prompts->n_lines; i++) {
+        const TokenList *tokens = &prompts->lines[i].begin.tokens;
+        digest = mix_bits(digest ^ tokens->count);
+        for (size_t k = 0; k < tokens->count; k++) digest = mix_bits(digest ^ tokens->items[k]);
+    }
+    return digest;
 }
 
 /* --- texts --- */
