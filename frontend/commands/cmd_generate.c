@@ -75,7 +75,7 @@ static bool check_chat(const Generation *gen) {
     }
     bool many = is_conversation(gen) || gen->prompts.path;
     if (!many || !engine->options.control || engine->plan->context) return true;
-    diag_error(gen->diag, NO_LOC, "%s is for one process without caches: %s",
+    diag_error(gen->diag, NO_LOC, "%s by several processes needs caches: %s",
                gen->prompts.path ? "--prompts" : "--chat: a conversation", engine->obstacle.what);
     return false;
 }

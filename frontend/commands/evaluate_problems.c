@@ -121,7 +121,7 @@ static int count_slots(const Solving *s) {
 static bool check_engine(const Solving *s) {
     const GenerateEngine *engine = &s->writer.engine;
     if (engine->options.control && !engine->plan->context) {
-        diag_error(s->diag, NO_LOC, "evaluate: --problems are for one process without caches: %s",
+        diag_error(s->diag, NO_LOC, "evaluate: --problems by several processes need caches: %s",
                    engine->obstacle.what);
         return false;
     }

@@ -146,6 +146,12 @@ for mesh in t=2,d=2 d=2,p=2 c=2,t=2; do
     job 4 "${learns[@]}" --mesh $mesh --write-over 2 --log "$folder/log"
     rewards "$mesh: processes do, two by two" "$folder/log" 2
 done
+says() { grep -o 'the plan says [0-9.]* MiB' "$folder/out.0" | grep -o '[0-9.]*'; }
+job 2 "${learns[@]}" --mesh d=2
+alone=$(says)
+job 2 "${learns[@]}" --mesh d=2 --write-over 2
+result "the writer's messages are in the memory that is told" "$(awk -v a="$alone" -v b="$(says)" \
+    'BEGIN { if (!(a > 0 && b > a + 4)) print a " alone, " b }')"
 job 4 "${learns[@]}" --precision bf16 --mesh t=2,d=2 --write-over 2 --log "$folder/whole.jsonl"
 job 4 "${learns[@]}" --precision bf16 --mesh t=2,d=2 --zero 3 --write-over 2 --log "$folder/log"
 rewards 'in bf16, weights that ZeRO divides: as those that are whole' "$folder/log" 2 "$folder/whole.jsonl"
