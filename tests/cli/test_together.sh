@@ -69,6 +69,10 @@ EOF
 job 4 "${many[@]}" --mesh t=2,d=2 --reward "$folder/judge.lua" -o "$folder/four"
 same 'two groups of two, and one process judges' "$folder/alone" <(sed 's/, "reward": [0-9]*}/}/' "$folder/four")
 result 'every line' "$(grep -c '"number": \([0-9]*\),.*"reward": \1}' "$folder/four" | grep -qx 24 || cat "$folder/four")"
+head -n 6 "$prompts" >"$folder/few.jsonl"
+job 2 "${writes[@]}" --prompts "$folder/few.jsonl" --length 2 --mesh d=2 --timeout 2 -o "$folder/slow" \
+    --reward-command 'while read -r _; do sleep 0.5; echo 1; done'
+result 'a judge that takes longer than ranks wait for each other' "$([ "$codes" = ' 0 0' ] || cat "$folder"/rank.?)"
 job 3 "${many[@]}" --mesh d=3 --quiet
 same 'apart, a third each' "$folder/alone" "$folder/out.0"
 
