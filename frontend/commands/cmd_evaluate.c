@@ -372,6 +372,15 @@ static bool prepare_chat(Evaluation *e) {
     return true;
 }
 
+/* On stderr, why choices are scored without caches, where they are. */
+static void note_windows(const GenerateEngine *caches) {
+    const SourceLoc loc = caches->obstacle.loc;
+    if (caches->plan->context) return;
+    fprintf(stderr, "note: choices are scored by whole sequences: ");
+    if (loc.file) fprintf(stderr, "%s:%d: ", loc.file, loc.line);
+    fprintf(stderr, "%s\n", caches->obstacle.what);
+}
+
 /* The plan, and how it runs: of choices alone one for decoding, where the model has one. */
 static bool find_plan(Evaluation *e) {
     enum { SIDE_BY_SIDE = 8 };
@@ -383,7 +392,7 @@ static bool find_plan(Evaluation *e) {
         e->options = e->caches.options;
         if (e->failure != EXIT_DONE) return false;
         if (e->options.rank == 0 && !cli_given(args, OPT_QUIET)) {
-            generate_engine_note_windows(&e->caches, "choices are scored by whole sequences");
+            note_windows(&e->caches);
         }
         if (!e->plan->context) e->caches.plan = NULL;
         return true;

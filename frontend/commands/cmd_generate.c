@@ -39,7 +39,7 @@ static void say_engine(const Generation *gen) {
     const Program *program = plan->programs;
     char all[32], weights[32], caches[32];
     if (!says(gen)) return;
-    generate_engine_note_windows(&gen->writer.engine, GENERATE_BY_WINDOWS);
+    generate_engine_note_windows(&gen->writer.engine);
     if (!plan->context) return;
     units_format_bytes(all, sizeof(all), plan->stages->arena_bytes);
     units_format_bytes(weights, sizeof(weights), program->class_bytes[CLASS_PARAMETER]);
@@ -150,7 +150,7 @@ static bool prepare(Generation *gen) {
     if (!generate_diffusion_check(args, writer->engine.diffuses, gen->diag) || !begin_text(gen)) {
         return false;
     }
-    if (gen->prompts.path && !train_alike_texts(args, generate_prompts_digest(&gen->prompts),
+    if (gen->prompts.path && !train_alike_texts(args, generate_prompts_digest(0, &gen->prompts),
                                                 &writer->engine.options, gen->diag)) {
         return false;
     }

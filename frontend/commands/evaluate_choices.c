@@ -5,7 +5,6 @@
 #include "ir/base/json.h"
 #include "ir/base/memory.h"
 #include "ir/base/utf8.h"
-#include "runtime/data/mix.h"
 #include "runtime/tokenizer/encoder.h"
 
 #include <inttypes.h>
@@ -45,6 +44,7 @@ typedef struct Scoring {
     ChoicesResult *out;
     ChoicesProgress *shown; /* NULL: nobody asks */
     void *shown_to;
+    uint64_t *digest; /* of all texts; NULL: nobody asks */
     /* What the first row says of the others. */
     bool begun;
     const Benchmark *benchmark; /* NULL: the file's own */
@@ -60,7 +60,6 @@ typedef struct Scoring {
     int64_t n_entries, n_entries_room;
     Question *open; /* [n_open]: those that wait for scores, the last n_open of all */
     int64_t n_open, n_settled;
-    uint64_t *digest; /* of the texts; NULL: nobody asks */
 } Scoring;
 
 static bool computes(const Scoring *s) {
@@ -264,9 +263,6 @@ static void push_entry(Scoring *s, Entry entry, const uint32_t *tokens) {
         s->n_entries_room = 2 * s->n_entries_room + 64;
         s->entries = memory_grow(s->entries, (size_t)s->n_entries_room * sizeof(Entry));
     }
-    for (int64_t t = 0; s->digest && t <= entry.first + entry.n_labels; t++) {
-        *s->digest = mix_bits(*s->digest ^ tokens[t]);
-    }
     entry.labels = copy_tokens(tokens + entry.first + 1, entry.n_labels);
     if (s->model.caches) entry.tokens = copy_tokens(tokens, entry.first + entry.n_labels);
     s->entries[s->n_entries++] = entry;
@@ -303,6 +299,7 @@ static bool add_entry(Scoring *s, const Choice *choice) {
     const char *text = choice_text(&s->way->texts, choice->text, &n_bytes);
     bool good = choice_encode(&s->way->texts, s->encoder, choice, &tokens, &first, s->diag);
     const int64_t count = (int64_t)tokens.count, cut = count > most ? count - most : 0;
+    if (good && s->digest) *s->digest = token_list_digest(*s->digest, &tokens);
     good = good && check_tokens(s, choice, first, count) &&
            (s->model.caches || find_row(s, tokens.items + cut, count - 1 - cut));
     if (good) {
@@ -597,8 +594,8 @@ bool evaluate_choices_check(const Plan *plan, const ChoicesWay *way, const char 
                  .path = path,
                  .diag = diag,
                  .out = &nothing,
-                 .batch = 1,
-                 .digest = digest};
+                 .digest = digest,
+                 .batch = 1};
     if (way->texts.tokenizer || plan->vocab >= VOCAB_BYTES) {
         const bool good = score(&s);
         evaluate_choices_release(&nothing);

@@ -6,7 +6,6 @@
 #include "frontend/commands/train_alike.h"
 #include "frontend/progress_line.h"
 #include "ir/base/json.h"
-#include "runtime/data/mix.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -32,24 +31,21 @@ typedef struct Solving {
 
 /* What is only of answers in writing. */
 static const CliOption OF_WRITING[] = {
-    OPT_LENGTH, OPT_TEMPERATURE,        OPT_TOP_K,   OPT_TOP_P,    OPT_MIN_P,
-    OPT_STOP,   OPT_REPETITION_PENALTY, OPT_SAMPLES, OPT_POSITIONS};
-/* And of choices that caches score. */
-static const CliOption OF_CACHES[] = {OPT_SIDE_BY_SIDE, OPT_NO_CACHE};
+    OPT_LENGTH,  OPT_TEMPERATURE,        OPT_TOP_K,   OPT_TOP_P,        OPT_MIN_P,
+    OPT_STOP,    OPT_REPETITION_PENALTY, OPT_SAMPLES, OPT_SIDE_BY_SIDE, OPT_POSITIONS,
+    OPT_NO_CACHE};
+
+/* And of choices by themselves, which have caches, too. */
+static bool is_of_caches(CliOption option) {
+    return option == OPT_SIDE_BY_SIDE || option == OPT_POSITIONS || option == OPT_NO_CACHE;
+}
 
 bool evaluate_problems_check_absent(const CliArgs *args, Diag *diag) {
+    const bool caches = cli_given(args, OPT_CHOICES) && !cli_given(args, OPT_DATA);
     for (size_t i = 0; i < sizeof(OF_WRITING) / sizeof(OF_WRITING[0]); i++) {
-        if (!cli_given(args, OF_WRITING[i])) continue;
+        if (!cli_given(args, OF_WRITING[i]) || (caches && is_of_caches(OF_WRITING[i]))) continue;
         diag_error(diag, NO_LOC, "evaluate: --%s: is for --problems, which are answered in writing",
                    CLI_OPTIONS[OF_WRITING[i]].name);
-        return false;
-    }
-    const bool cached = cli_given(args, OPT_CHOICES) && !cli_given(args, OPT_DATA);
-    for (size_t i = 0; i < sizeof(OF_CACHES) / sizeof(OF_CACHES[0]) && !cached; i++) {
-        if (!cli_given(args, OF_CACHES[i])) continue;
-        diag_error(diag, NO_LOC,
-                   "evaluate: --%s: is for --problems, and for --choices without --data",
-                   CLI_OPTIONS[OF_CACHES[i]].name);
         return false;
     }
     return true;
@@ -208,7 +204,7 @@ static bool encode(Solving *s) {
     uint64_t digest = 0;
     for (int i = 0; i < s->n_files; i++) {
         if (!encode_file(s, &s->files[i])) return false;
-        digest = mix_bits(digest ^ generate_prompts_digest(&s->files[i].prompts));
+        digest = generate_prompts_digest(digest, &s->files[i].prompts);
     }
     return train_alike_texts(s->args, digest, &engine->options, s->diag);
 }
@@ -228,7 +224,7 @@ static bool prepare(Solving *s) {
         !generate_engine_start(&writer->engine, args, s->diag)) {
         return false;
     }
-    if (says(s)) generate_engine_note_windows(&writer->engine, GENERATE_BY_WINDOWS);
+    if (says(s)) generate_engine_note_windows(&writer->engine);
     generate_writer_start(writer, args, &s->begin);
     writer->sampler.options.temperature = cli_real(args, OPT_TEMPERATURE, 0);
     return true;

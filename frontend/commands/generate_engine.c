@@ -399,10 +399,10 @@ bool generate_engine_open_beside(CliArgs *args, const Plan *plan, const EngineOp
     return false;
 }
 
-void generate_engine_note_windows(const GenerateEngine *e, const char *means) {
+void generate_engine_note_windows(const GenerateEngine *e) {
     const DecodeObstacle *obstacle = &e->obstacle;
     if (e->plan->context || e->diffuses) return;
-    fprintf(stderr, "note: %s: ", means);
+    fprintf(stderr, "note: every token computes its whole context again: ");
     if (obstacle->loc.file) fprintf(stderr, "%s:%d: ", obstacle->loc.file, obstacle->loc.line);
     fprintf(stderr, "%s\n", obstacle->what);
 }

@@ -52,9 +52,8 @@ int generate_engine_open(CliArgs *args, int n_texts, GenerateEngine *out, Diag *
  * groups of `together`, each process with a part of weights and caches. */
 bool generate_engine_open_beside(CliArgs *args, const Plan *plan, const EngineOptions *options,
                                  int together, int n_texts, GenerateEngine *out, Diag *diag);
-#define GENERATE_BY_WINDOWS "every token computes its whole context again"
-/* On stderr, why there are no caches, where there are none, and what that means. */
-void generate_engine_note_windows(const GenerateEngine *engine, const char *means);
+/* On stderr, why there are no caches, where there are none. */
+void generate_engine_note_windows(const GenerateEngine *engine);
 /* Whether a position's logits depend on later positions: false, reported as `what`'s. */
 bool generate_engine_check_causal(const char *what, Arena *arena, const Plan *plan, Diag *diag);
 /* False, reported: the model cannot read so long a prompt. */

@@ -5,7 +5,6 @@
 #include "frontend/json_lines.h"
 #include "frontend/progress_line.h"
 #include "ir/base/json.h"
-#include "runtime/data/mix.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -126,12 +125,9 @@ bool generate_prompts_encode(GeneratePrompts *prompts, const GenerateEngine *eng
     return true;
 }
 
-uint64_t generate_prompts_digest(const GeneratePrompts *prompts) {
-    uint64_t digest = 0;
+uint64_t generate_prompts_digest(uint64_t digest, const GeneratePrompts *prompts) {
     for (int i = 0; i < prompts->n_lines; i++) {
-        const TokenList *tokens = &prompts->lines[i].begin.tokens;
-        digest = mix_bits(digest ^ tokens->count);
-        for (size_t k = 0; k < tokens->count; k++) digest = mix_bits(digest ^ tokens->items[k]);
+        digest = token_list_digest(digest, &prompts->lines[i].begin.tokens);
     }
     return digest;
 }

@@ -76,49 +76,9 @@ works 'with a token before it' '"questions": 2' "${of[@]}" --choices "$folder/q.
 fails 'a token that is not there' 2 'bos' "${of[@]}" --choices "$folder/q.jsonl" --bos '<bos>'
 fails 'options of data' 2 'evaluate: --eot: is for --data, and for --choices with --chat' "${of[@]}" --choices "$folder/q.jsonl" \
     --eot auto
-one=$("$perilune" "${of[@]}" --choices "$folder/q.jsonl" --no-cache --quiet --micro-batch 1 \
-    --global-batch 1)
+one=$("$perilune" "${of[@]}" --choices "$folder/q.jsonl" --no-cache --quiet --micro-batch 1 --global-batch 1)
 result 'however many at once' "$(diff <(echo "$one") <("$perilune" "${of[@]}" --choices "$folder/q.jsonl" \
     --no-cache --quiet --micro-batch 16 --global-batch 16))"
-
-# By caches each score is that of whole sequences: of beginnings that texts have in common, of ends
-# that others begin with, that are the same, of one token, longer than what is scored at once (16),
-# and as long as the sequence.
-long40=$(printf 'tide%.0s' {1..10})
-cat >"$folder/common.jsonl" <<EOF
-{"prompt": "The moon", "choices": [" went", " went by", " went by", " ", " went by, and 3 low tides"], "answer": 0}
-{"prompt": "The moon went", "choices": [" by", "x", " by, and 3"], "answer": 1}
-{"prompt": "The", "choices": [" moon went by, and 5 low tides foll", "$long40"], "answer": 1}
-{"prompt": "T", "choices": ["$long40", "he moon"], "answer": 0}
-{"prompt": "$long", "choices": [" The moon", "$long40", " The moons"], "answer": 0}
-{"prompt": "$long", "choices": [" The moon went by", " a"], "answer": 1}
-EOF
-scores() { # FILE ARGUMENT...: all logarithms, one a line
-    local file=$1
-    shift
-    run "$@" --choices "$folder/common.jsonl" --quiet --predictions "$folder/told.jsonl"
-    grep -o '"log_probabilities":\[[^]]*' "$folder/told.jsonl" | grep -o -- '-[0-9.e-]*' >"$file"
-    rm -f "$folder/told.jsonl"
-}
-compare() { # NAME ARGUMENT...
-    local name=$1
-    shift
-    scores "$folder/whole" "$@" --no-cache
-    for more in '' '--side-by-side 1' '--side-by-side 3' '--mesh t=2'; do
-        scores "$folder/cached" "$@" $more
-        result "choices by caches, $name $more" "$(paste "$folder/whole" "$folder/cached" | awk '
-            { n++; if (!($1 < 0 && ($1 - $2) ^ 2 < (2e-6 * $1) ^ 2)) print "choice " n ": " $1 " and " $2 }
-            END { if (n != 17) print n " choices" }' | head -n 3)$([ "$status" -eq 0 ] || echo "$err")"
-    done
-}
-compare 'of tokens' "${of[@]:0:8}"
-run train models/hybrid.lua --set layers=3 --set pattern=MCA --set model=16 --set heads=2 --set kv_heads=2 --set ffn=24 \
-    --set state_heads=2 --set seq=40 --data "$text" --steps 3 --val-fraction 0 --save "$folder/hybrid.st"
-compare 'of states' evaluate models/hybrid.lua --set-from "$folder/hybrid.st" --load "$folder/hybrid.st"
-compare 'of experts, none of which is full' evaluate models/moe.lua --set-from "$folder/moe.st" --set seq=40 \
-    --set capacity=0 --load "$folder/moe.st"
-fails 'choices by caches beside data' 2 'evaluate: --side-by-side: is for --problems, and for --choices without --data' \
-    "${of[@]}" --data "$text" --choices "$folder/q.jsonl" --side-by-side 2
 run "${of[@]}" --choices "$folder/q.jsonl" --mesh p=2
 result 'why there are no caches' "$([[ $err == 'note: choices are scored by whole sequences: '*'divided over t and d alone' ]] ||
     echo "$err")"

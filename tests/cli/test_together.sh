@@ -88,44 +88,11 @@ job 2 "${talks[@]}" --mesh t=2
 input=/dev/null
 same 'a conversation, that the first process reads' "$folder/talk" "$folder/out.0"
 for i in 3 5 7; do echo '{"question":"tide '$i'?","answer":"#### '$i'"}'; done >"$folder/problems.jsonl"
-solves=(evaluate "${tiny[@]}" --set seq=256 --load "$base" --tokenizer "$t"
+solves=(evaluate "${tiny[@]}" --set seq=256 --load "$base" --tokenizer "$t" --problems "$folder/problems.jsonl"
     --task gsm8k --length 8 --temperature 1 --quiet --threads 1)
-run "${solves[@]}" --problems "$folder/problems.jsonl" --predictions "$folder/solved"
-job 4 "${solves[@]}" --problems "$folder/problems.jsonl" --mesh t=2,d=2 --predictions "$folder/solved4" \
-    -o "$folder/told"
+run "${solves[@]}" --predictions "$folder/solved"
+job 4 "${solves[@]}" --mesh t=2,d=2 --predictions "$folder/solved4" -o "$folder/told"
 same 'problems' "$folder/solved" "$folder/solved4"
-
-echo '{"prompt": "tide", "choices": [" 3?", " low"], "answer": 0}' >"$folder/choices.jsonl"
-chooses=(evaluate "${tiny[@]}" --load "$base" --tokenizer "$t" --threads 1 --quiet)
-run "${chooses[@]}" --choices "$folder/choices.jsonl" -o "$folder/chosen"
-rm -f "$folder"/out.*
-job 2 "${chooses[@]}" --choices "$folder/choices.jsonl" --mesh t=2
-same 'choices' "$folder/chosen" "$folder/out.0"
-# Of as many lines and tokens: what is written would be wrong, and nothing would say so.
-mkdir "$folder/r0" "$folder/r1"
-for file in prompts choices problems; do
-    sort "$folder/$file.jsonl" >"$folder/r0/$file.jsonl"
-    sort -r "$folder/$file.jsonl" | sed 's/tide"/ebbs"/' >"$folder/r1/$file.jsonl"
-done
-apart() { # NAME ARGUMENT...: @ is each rank's own folder
-    local name=$1 rank pids=() port=$((20000 + (RANDOM * 7 + BASHPID) % 20000))
-    shift
-    codes=
-    for rank in 0 1; do
-        RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$port \
-            timeout -k 1 60 "$perilune" "${@//@/$folder/r$rank}" >/dev/null 2>"$folder/rank.$rank" </dev/null &
-        pids+=($!)
-    done
-    for pid in "${pids[@]}"; do
-        wait "$pid"
-        codes+=" $?"
-    done
-    result "other $name on another rank" "$([ "$codes" = ' 2 2' ] &&
-        grep -q 'rank 1 .*found other texts than rank 0' "$folder/rank.0" || echo "$codes: $(cat "$folder"/rank.?)")"
-}
-apart prompts "${writes[@]}" --prompts @/prompts.jsonl --length 2 --mesh d=2
-apart choices "${chooses[@]}" --choices @/choices.jsonl --mesh t=2
-apart problems "${solves[@]}" --problems @/problems.jsonl --mesh d=2
 
 # --- answers of training ---
 learns=(train "${tiny[@]}" --set policy=grpo --load "$base" --tokenizer "$t" --eot auto --micro-batch 4
@@ -159,6 +126,35 @@ result "the writer's messages are in the memory that is told" "$(awk -v a="$alon
 job 4 "${learns[@]}" --precision bf16 --mesh t=2,d=2 --write-over 2 --log "$folder/whole.jsonl"
 job 4 "${learns[@]}" --precision bf16 --mesh t=2,d=2 --zero 3 --write-over 2 --log "$folder/log"
 rewards 'in bf16, weights that ZeRO divides: as those that are whole' "$folder/log" 2 "$folder/whole.jsonl"
+
+# --- other texts on another rank ---
+# Of as many lines and tokens: what is written would be wrong, and nothing would say so.
+echo '{"prompt": "tide", "choices": [" 3?", " low"], "answer": 0}' >"$folder/choices.jsonl"
+mkdir "$folder/r0" "$folder/r1"
+for file in prompts choices problems; do
+    sort "$folder/$file.jsonl" >"$folder/r0/$file.jsonl"
+    sort -r "$folder/$file.jsonl" | sed 's/tide"/ebbs"/' >"$folder/r1/$file.jsonl"
+done
+apart() { # NAME ARGUMENT...: @ is each rank's own folder
+    local name=$1 rank pids=() port=$((20000 + (RANDOM * 7 + BASHPID) % 20000))
+    shift
+    codes=
+    for rank in 0 1; do
+        RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$port \
+            timeout -k 1 60 "$perilune" "${@//@/$folder/r$rank}" >/dev/null 2>"$folder/rank.$rank" </dev/null &
+        pids+=($!)
+    done
+    for pid in "${pids[@]}"; do
+        wait "$pid"
+        codes+=" $?"
+    done
+    result "other $name on another rank" "$([ "$codes" = ' 2 2' ] &&
+        grep -q 'rank 1 .*found other texts than rank 0' "$folder/rank.0" || echo "$codes: $(cat "$folder"/rank.?)")"
+}
+apart prompts "${writes[@]}" --prompts @/prompts.jsonl --length 2 --mesh d=2
+of=(evaluate "${tiny[@]}" --set seq=256 --load "$base" --tokenizer "$t" --threads 1 --quiet)
+apart choices "${of[@]}" --choices @/choices.jsonl --mesh t=2
+apart problems "${of[@]}" --task gsm8k --length 2 --problems @/problems.jsonl --mesh d=2
 
 # --- what cannot be ---
 fails 'more ranks than heads' 2 "'kv_heads' is 2 and 'group' 2: divided over t=8" "${writes[@]}" --prompt a --mesh t=8
