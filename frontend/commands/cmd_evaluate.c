@@ -374,6 +374,15 @@ static bool prepare_chat(Evaluation *e) {
     return true;
 }
 
+/* On stderr, why choices are scored without caches, where they are. */
+static void note_windows(const GenerateEngine *caches) {
+    const SourceLoc loc = caches->obstacle.loc;
+    if (caches->plan->context) return;
+    fprintf(stderr, "note: choices are scored by whole sequences: ");
+    if (loc.file) fprintf(stderr, "%s:%d: ", loc.file, loc.line);
+    fprintf(stderr, "%s\n", caches->obstacle.what);
+}
+
 /* The plan, and how it runs: of choices alone one for decoding, where the model has one. */
 static bool find_plan(Evaluation *e) {
     enum { SIDE_BY_SIDE = 8 };
@@ -383,8 +392,12 @@ static bool find_plan(Evaluation *e) {
         e->failure = generate_engine_open(args, n_texts, &e->caches, e->diag);
         e->plan = e->caches.plan;
         e->options = e->caches.options;
-        if (e->plan && !e->plan->context) e->caches.plan = NULL;
-        return e->failure == EXIT_DONE;
+        if (e->failure != EXIT_DONE) return false;
+        if (e->options.rank == 0 && !cli_given(args, OPT_QUIET)) {
+            note_windows(&e->caches);
+        }
+        if (!e->plan->context) e->caches.plan = NULL;
+        return true;
     }
     e->plan = plan_from_operand(args, e->diag);
     /* Of several processes: the others, before anything that one alone may lack. */
@@ -392,12 +405,17 @@ static bool find_plan(Evaluation *e) {
     return e->plan && e->failure == EXIT_DONE;
 }
 
+/* Of several processes: the same ones. */
 static bool check_choices(const Evaluation *e) {
     const CliValue *files = &e->args->values[OPT_CHOICES];
+    uint64_t digest = 0;
     for (int i = 0; i < e->n_choices; i++) {
-        if (!evaluate_choices_check(e->plan, &e->way, files->list[i], e->diag)) return false;
+        if (!evaluate_choices_check(e->plan, &e->way, files->list[i],
+                                    e->options.control ? &digest : NULL, e->diag)) {
+            return false;
+        }
     }
-    return true;
+    return e->n_choices == 0 || train_alike_texts(e->args, digest, &e->options, e->diag);
 }
 
 /* Takes the memory and loads the weights. */

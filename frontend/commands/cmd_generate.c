@@ -6,6 +6,7 @@
 #include "frontend/commands/generate_prompts.h"
 #include "frontend/commands/generate_writer.h"
 #include "frontend/commands/judge_args.h"
+#include "frontend/commands/train_alike.h"
 #include "frontend/units.h"
 #include "ir/base/json.h"
 #include "runtime/launch/control.h"
@@ -74,7 +75,7 @@ static bool check_chat(const Generation *gen) {
     }
     bool many = is_conversation(gen) || gen->prompts.path;
     if (!many || !engine->options.control || engine->plan->context) return true;
-    diag_error(gen->diag, NO_LOC, "%s is for one process without caches: %s",
+    diag_error(gen->diag, NO_LOC, "%s by several processes needs caches: %s",
                gen->prompts.path ? "--prompts" : "--chat: a conversation", engine->obstacle.what);
     return false;
 }
@@ -147,6 +148,10 @@ static bool prepare(Generation *gen) {
     if (gen->failure != EXIT_DONE) return false;
     gen->failure = EXIT_USAGE;
     if (!generate_diffusion_check(args, writer->engine.diffuses, gen->diag) || !begin_text(gen)) {
+        return false;
+    }
+    if (gen->prompts.path && !train_alike_texts(args, generate_prompts_digest(0, &gen->prompts),
+                                                &writer->engine.options, gen->diag)) {
         return false;
     }
     say_cut(gen);

@@ -45,6 +45,7 @@ typedef struct Scoring {
     ChoicesResult *out;
     ChoicesProgress *shown; /* NULL: nobody asks */
     void *shown_to;
+    uint64_t *digest; /* of all texts; NULL: nobody asks */
     /* What the first row says of the others. */
     bool begun;
     const Benchmark *benchmark; /* NULL: the file's own */
@@ -334,6 +335,7 @@ static bool add_entry(Scoring *s, const Choice *choice) {
     const char *text = choice_text(&s->way->texts, choice->text, &n_bytes);
     bool good = choice_encode(&s->way->texts, s->encoder, choice, &tokens, &first, s->diag);
     const int64_t count = (int64_t)tokens.count, cut = count > most ? count - most : 0;
+    if (good && s->digest) *s->digest = token_list_digest(*s->digest, &tokens);
     good = good && check_tokens(s, choice, first, count) &&
            (s->model.caches || find_row(s, tokens.items + cut, count - 1 - cut));
     if (good) {
@@ -624,7 +626,8 @@ static int64_t longest(const Plan *plan) {
     return plan->context ? plan->context : plan->seq;
 }
 
-bool evaluate_choices_check(const Plan *plan, const ChoicesWay *way, const char *path, Diag *diag) {
+bool evaluate_choices_check(const Plan *plan, const ChoicesWay *way, const char *path,
+                            uint64_t *digest, Diag *diag) {
     ChoicesResult nothing = {0};
     Scoring s = {.seq = longest(plan),
                  .vocab = plan->vocab,
@@ -632,6 +635,7 @@ bool evaluate_choices_check(const Plan *plan, const ChoicesWay *way, const char 
                  .path = path,
                  .diag = diag,
                  .out = &nothing,
+                 .digest = digest,
                  .batch = 1};
     if (way->texts.tokenizer || plan->vocab >= VOCAB_BYTES) {
         const bool good = score(&s);

@@ -56,8 +56,10 @@ typedef struct ChoicesWay {
     bool predicts;
 } ChoicesWay;
 
-/* Whether the file can be scored under this plan. False: reported. */
-bool evaluate_choices_check(const Plan *plan, const ChoicesWay *way, const char *path, Diag *diag);
+/* Whether the file can be scored under this plan; *digest, unless NULL, is mixed with all that is
+ * scored. False: reported. */
+bool evaluate_choices_check(const Plan *plan, const ChoicesWay *way, const char *path,
+                            uint64_t *digest, Diag *diag);
 
 /* log softmax(logits)[token], logits [vocab]. */
 double log_probability(const float *logits, int64_t vocab, int32_t token);

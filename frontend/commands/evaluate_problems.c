@@ -1,9 +1,9 @@
 #include "frontend/commands/evaluate_problems.h"
-#include "frontend/commands/generate_tasks.h"
 
 #include "frontend/commands/choices_args.h"
 #include "frontend/commands/evaluate_problems_tell.h"
 #include "frontend/commands/generate_tasks.h"
+#include "frontend/commands/train_alike.h"
 #include "frontend/progress_line.h"
 #include "ir/base/json.h"
 
@@ -117,7 +117,7 @@ static int count_slots(const Solving *s) {
 static bool check_engine(const Solving *s) {
     const GenerateEngine *engine = &s->writer.engine;
     if (engine->options.control && !engine->plan->context) {
-        diag_error(s->diag, NO_LOC, "evaluate: --problems are for one process without caches: %s",
+        diag_error(s->diag, NO_LOC, "evaluate: --problems by several processes need caches: %s",
                    engine->obstacle.what);
         return false;
     }
@@ -201,10 +201,12 @@ static bool encode(Solving *s) {
         return false;
     }
     s->first = texts.first;
+    uint64_t digest = 0;
     for (int i = 0; i < s->n_files; i++) {
         if (!encode_file(s, &s->files[i])) return false;
+        digest = generate_prompts_digest(digest, &s->files[i].prompts);
     }
-    return true;
+    return train_alike_texts(s->args, digest, &engine->options, s->diag);
 }
 
 static bool prepare(Solving *s) {

@@ -125,6 +125,13 @@ bool generate_prompts_encode(GeneratePrompts *prompts, const GenerateEngine *eng
     return true;
 }
 
+uint64_t generate_prompts_digest(uint64_t digest, const GeneratePrompts *prompts) {
+    for (int i = 0; i < prompts->n_lines; i++) {
+        digest = token_list_digest(digest, &prompts->lines[i].begin.tokens);
+    }
+    return digest;
+}
+
 /* --- texts --- */
 
 /* What is written, text by text. */

@@ -41,6 +41,8 @@ int generate_prompts_slots(const GeneratePrompts *prompts, const CliArgs *args);
 /* Every line as tokens; base has what all texts have in common. False: reported. */
 bool generate_prompts_encode(GeneratePrompts *prompts, const GenerateEngine *engine,
                              const GenerateChat *chat, const GenerateText *base, Diag *diag);
+/* Of all tokens of all lines, behind those of `digest`. */
+uint64_t generate_prompts_digest(uint64_t digest, const GeneratePrompts *prompts);
 
 /* Writes all texts of `length` tokens at most to where --output says, in the file's order; on
  * standard output each as soon as those before it are there. `says`: how far it is goes to stderr.

@@ -141,9 +141,16 @@ static bool end_all(const WriterTasks *tasks, const unsigned char *bytes, size_t
     return good;
 }
 
+/* Always false. */
+static bool report_lost(Control *control, Diag *diag) {
+    const char *why = "a rank's texts did not come";
+    control_failed(control, &why);
+    diag_error(diag, NO_LOC, "%s", why);
+    return false;
+}
+
 bool generate_tasks_together(GenerateWriter *w, const WriterTasks *tasks, Diag *diag) {
     const EngineOptions *options = &w->engine.options;
-    const char *why = "a rank's texts did not come";
     if (!options->control) return generate_tasks(w, tasks, diag);
     const RolloutCrew crew = {options->control, options->rank, w->engine.plan->mesh.size[MESH_T]};
     GroupTasks g = {tasks, rollout_written(&crew, tasks->count), strbuf_create()};
@@ -154,12 +161,12 @@ bool generate_tasks_together(GenerateWriter *w, const WriterTasks *tasks, Diag *
     bool good = generate_tasks(w, &own, diag);
     if (good && !rollout_gather(options->control, g.written.text, leads ? g.written.length : 0,
                                 &all, &n_all)) {
-        control_failed(options->control, &why);
-        diag_error(diag, NO_LOC, "%s", why);
-        good = false;
+        good = report_lost(options->control, diag);
     } else if (good) {
         good = end_all(tasks, all, n_all, diag);
         free(all);
+        /* The first may have judged them for longer than others wait. */
+        if (good && !control_await(options->control)) good = report_lost(options->control, diag);
     }
     strbuf_destroy(&g.written);
     return good;

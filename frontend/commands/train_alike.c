@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OF_TRAINING_DATA = N_OPTIONS, OF_VALIDATION_DATA, N_RECORDED };
+enum { OF_TRAINING_DATA = N_OPTIONS, OF_VALIDATION_DATA, OF_TEXTS, N_RECORDED };
 
 /* What a rank says of itself: a hash each, 0: not given. */
 typedef struct Record {
@@ -81,27 +81,27 @@ static int find_difference(const Record *a, const Record *b) {
 
 static void report(const char *command, const char *rank, int at, bool has_it, Diag *diag) {
     if (at >= N_OPTIONS) {
-        const char *kind = strcmp(command, "train") != 0 ? ""
-                           : at == OF_TRAINING_DATA      ? "training "
-                                                         : "validation ";
-        diag_error(diag, NO_LOC, "%s: %s found other %sdata than rank 0: give all the same",
-                   command, rank, kind);
+        const char *what = at == OF_TEXTS                  ? "texts"
+                           : strcmp(command, "train") != 0 ? "data"
+                           : at == OF_TRAINING_DATA        ? "training data"
+                                                           : "validation data";
+        diag_error(diag, NO_LOC, "%s: %s found other %s than rank 0: give all the same", command,
+                   rank, what);
         return;
     }
     diag_error(diag, NO_LOC, "%s: %s was started %s --%s than rank 0: give all the same", command,
                rank, has_it ? "with another" : "otherwise as to", CLI_OPTIONS[at].name);
 }
 
-bool train_alike_check(const CliArgs *args, const TrainData *data, const EngineOptions *options,
-                       Diag *diag) {
-    if (!options->control) return true;
+/* False: reported. */
+static bool compare(const CliArgs *args, const Record *own, const EngineOptions *options,
+                    Diag *diag) {
     const int world = control_world(options->control);
-    const Record own = describe(args, data);
     Record *all = calloc((size_t)world, sizeof(Record));
     if (!all) BUG("out of memory");
     /* Data may have taken one longer than others, to read or to encode. */
     bool met = control_await(options->control) &&
-               control_all_gather(options->control, &own, sizeof(own), sizeof(own), all, NULL);
+               control_all_gather(options->control, own, sizeof(*own), sizeof(*own), all, NULL);
     bool alike = true;
     for (int r = 1; met && alike && r < world; r++) {
         int at = find_difference(&all[0], &all[r]);
@@ -114,4 +114,19 @@ bool train_alike_check(const CliArgs *args, const TrainData *data, const EngineO
     const char *reason = "";
     if (!met && control_failed(options->control, &reason)) diag_error(diag, NO_LOC, "%s", reason);
     return met && alike;
+}
+
+bool train_alike_check(const CliArgs *args, const TrainData *data, const EngineOptions *options,
+                       Diag *diag) {
+    if (!options->control) return true;
+    const Record own = describe(args, data);
+    return compare(args, &own, options, diag);
+}
+
+bool train_alike_texts(const CliArgs *args, uint64_t digest, const EngineOptions *options,
+                       Diag *diag) {
+    if (!options->control) return true;
+    Record own = {{0}};
+    own.of[OF_TEXTS] = digest;
+    return compare(args, &own, options, diag);
 }

@@ -12,5 +12,8 @@
  * from rank 0, and in what; or the job has failed. */
 bool train_alike_check(const CliArgs *args, const TrainData *data, const EngineOptions *options,
                        Diag *diag);
+/* The same of texts to write or to score; `digest` is of all their tokens. */
+bool train_alike_texts(const CliArgs *args, uint64_t digest, const EngineOptions *options,
+                       Diag *diag);
 
 #endif

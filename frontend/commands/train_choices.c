@@ -104,7 +104,7 @@ bool train_choices_open(CliArgs *args, const TrainData *data, const EngineOption
     if (!check_bytes(args, tokenizer, diag)) return false;
     if (!choices_args_texts(args, tokenizer, &out->way.texts, diag)) return false;
     for (int i = 0; i < out->n; i++) {
-        if (!evaluate_choices_check(data->plan, &out->way, out->paths[i], diag)) return false;
+        if (!evaluate_choices_check(data->plan, &out->way, out->paths[i], NULL, diag)) return false;
     }
     return true;
 }

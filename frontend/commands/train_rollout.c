@@ -269,7 +269,8 @@ void rollout_print(const Rollout *r) {
 
 int64_t rollout_bytes(const Rollout *r) {
     if (!r) return 0;
-    return engine_arena_bytes(r->writer.texts.engine.engine) +
+    const Engine *writer = r->writer.texts.engine.engine;
+    return engine_arena_bytes(writer) + engine_message_bytes(writer) +
            (r->kind->bytes ? r->kind->bytes(r) : 0);
 }
 

@@ -3,6 +3,7 @@
 #define RUNTIME_TOKENIZER_TOKEN_LIST_H
 
 #include "ir/base/diag.h"
+#include "ir/base/hash.h"
 #include "ir/base/memory.h"
 
 #include <stddef.h>
@@ -24,6 +25,11 @@ static inline void token_list_reserve(TokenList *list, size_t more) {
 static inline void token_list_add(TokenList *list, uint32_t token) {
     token_list_reserve(list, 1);
     list->items[list->count++] = token;
+}
+
+/* Of these tokens, behind those of `digest`: to compare what processes have. */
+static inline uint64_t token_list_digest(uint64_t digest, const TokenList *list) {
+    return hash_bytes(list->items, list->count * sizeof(*list->items), digest);
 }
 
 static inline void token_list_release(TokenList *list) {

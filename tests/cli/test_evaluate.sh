@@ -76,9 +76,12 @@ works 'with a token before it' '"questions": 2' "${of[@]}" --choices "$folder/q.
 fails 'a token that is not there' 2 'bos' "${of[@]}" --choices "$folder/q.jsonl" --bos '<bos>'
 fails 'options of data' 2 'evaluate: --eot: is for --data, and for --choices with --chat' "${of[@]}" --choices "$folder/q.jsonl" \
     --eot auto
-one=$("$perilune" "${of[@]}" --choices "$folder/q.jsonl" --micro-batch 1 --global-batch 1)
+one=$("$perilune" "${of[@]}" --choices "$folder/q.jsonl" --no-cache --quiet --micro-batch 1 --global-batch 1)
 result 'however many at once' "$(diff <(echo "$one") <("$perilune" "${of[@]}" --choices "$folder/q.jsonl" \
-    --micro-batch 16 --global-batch 16))"
+    --no-cache --quiet --micro-batch 16 --global-batch 16))"
+run "${of[@]}" --choices "$folder/q.jsonl" --mesh p=2
+result 'why there are no caches' "$([[ $err == 'note: choices are scored by whole sequences: '*'divided over t and d alone' ]] ||
+    echo "$err")"
 printf '\n' >>"$folder/q.jsonl"
 works 'empty lines are none' '"questions": 2' "${of[@]}" --choices "$folder/q.jsonl"
 

@@ -69,6 +69,10 @@ EOF
 job 4 "${many[@]}" --mesh t=2,d=2 --reward "$folder/judge.lua" -o "$folder/four"
 same 'two groups of two, and one process judges' "$folder/alone" <(sed 's/, "reward": [0-9]*}/}/' "$folder/four")
 result 'every line' "$(grep -c '"number": \([0-9]*\),.*"reward": \1}' "$folder/four" | grep -qx 24 || cat "$folder/four")"
+head -n 6 "$prompts" >"$folder/few.jsonl"
+job 2 "${writes[@]}" --prompts "$folder/few.jsonl" --length 2 --mesh d=2 --timeout 2 -o "$folder/slow" \
+    --reward-command 'while read -r _; do sleep 0.5; echo 1; done'
+result 'a judge that takes longer than ranks wait for each other' "$([ "$codes" = ' 0 0' ] || cat "$folder"/rank.?)"
 job 3 "${many[@]}" --mesh d=3 --quiet
 same 'apart, a third each' "$folder/alone" "$folder/out.0"
 
@@ -154,9 +158,44 @@ for mesh in t=2,d=2 d=2,p=2 c=2,t=2; do
     job 4 "${learns[@]}" --mesh $mesh --write-over 2 --log "$folder/log"
     rewards "$mesh: processes do, two by two" "$folder/log" 2
 done
+says() { grep -o 'the plan says [0-9.]* MiB' "$folder/out.0" | grep -o '[0-9.]*'; }
+job 2 "${learns[@]}" --mesh d=2
+alone=$(says)
+job 2 "${learns[@]}" --mesh d=2 --write-over 2
+result "the writer's messages are in the memory that is told" "$(awk -v a="$alone" -v b="$(says)" \
+    'BEGIN { if (!(a > 0 && b > a + 4)) print a " alone, " b }')"
 job 4 "${learns[@]}" --precision bf16 --mesh t=2,d=2 --write-over 2 --log "$folder/whole.jsonl"
 job 4 "${learns[@]}" --precision bf16 --mesh t=2,d=2 --zero 3 --write-over 2 --log "$folder/log"
 rewards 'in bf16, weights that ZeRO divides: as those that are whole' "$folder/log" 2 "$folder/whole.jsonl"
+
+# --- other texts on another rank ---
+# Of as many lines and tokens: what is written would be wrong, and nothing would say so.
+echo '{"prompt": "tide", "choices": [" 3?", " low"], "answer": 0}' >"$folder/choices.jsonl"
+mkdir "$folder/r0" "$folder/r1"
+for file in prompts choices problems; do
+    sort "$folder/$file.jsonl" >"$folder/r0/$file.jsonl"
+    sort -r "$folder/$file.jsonl" | sed 's/tide"/ebbs"/' >"$folder/r1/$file.jsonl"
+done
+apart() { # NAME ARGUMENT...: @ is each rank's own folder
+    local name=$1 rank pids=() port=$((20000 + (RANDOM * 7 + BASHPID) % 20000))
+    shift
+    codes=
+    for rank in 0 1; do
+        RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$port \
+            timeout -k 1 60 "$perilune" "${@//@/$folder/r$rank}" >/dev/null 2>"$folder/rank.$rank" </dev/null &
+        pids+=($!)
+    done
+    for pid in "${pids[@]}"; do
+        wait "$pid"
+        codes+=" $?"
+    done
+    result "other $name on another rank" "$([ "$codes" = ' 2 2' ] &&
+        grep -q 'rank 1 .*found other texts than rank 0' "$folder/rank.0" || echo "$codes: $(cat "$folder"/rank.?)")"
+}
+apart prompts "${writes[@]}" --prompts @/prompts.jsonl --length 2 --mesh d=2
+of=(evaluate "${tiny[@]}" --set seq=256 --load "$base" --tokenizer "$t" --threads 1 --quiet)
+apart choices "${of[@]}" --choices @/choices.jsonl --mesh t=2
+apart problems "${of[@]}" --task gsm8k --length 2 --problems @/problems.jsonl --mesh d=2
 
 # --- what cannot be ---
 fails 'more ranks than heads' 2 "'kv_heads' is 2 and 'group' 2: divided over t=8" "${writes[@]}" --prompt a --mesh t=8
