@@ -4,6 +4,7 @@
 #include "frontend/commands/plan_args.h"
 #include "frontend/commands/rollout_write.h"
 #include "frontend/commands/tokenizer_args.h"
+#include "frontend/commands/train_alike.h"
 #include "frontend/units.h"
 
 #include <ctype.h>
@@ -103,10 +104,14 @@ bool train_choices_open(CliArgs *args, const TrainData *data, const EngineOption
     }
     if (!check_bytes(args, tokenizer, diag)) return false;
     if (!choices_args_texts(args, tokenizer, &out->way.texts, diag)) return false;
+    uint64_t digest = 0;
     for (int i = 0; i < out->n; i++) {
-        if (!evaluate_choices_check(data->plan, &out->way, out->paths[i], NULL, diag)) return false;
+        if (!evaluate_choices_check(data->plan, &out->way, out->paths[i],
+                                    options->control ? &digest : NULL, diag)) {
+            return false;
+        }
     }
-    return true;
+    return train_alike_texts(args, digest, options, diag);
 }
 
 bool train_choices_start(TrainChoices *choices, const CliArgs *args, Diag *diag) {
@@ -134,7 +139,8 @@ int64_t train_choices_bytes(const TrainChoices *choices, const Engine *engine, c
     const int64_t n = engine_forward_batch(engine) * plan->seq;
     if (choices->scorer) {
         return choice_caches_bytes(choices->caches.decoder) +
-               engine_arena_bytes(choices->caches.engine);
+               engine_arena_bytes(choices->caches.engine) +
+               engine_message_bytes(choices->caches.engine);
     }
     return choices->n ? n * (plan->vocab * (int64_t)sizeof(float) + (int64_t)sizeof(int32_t)) : 0;
 }

@@ -195,6 +195,8 @@ apart() { # NAME ARGUMENT...: @ is each rank's own folder
 apart prompts "${writes[@]}" --prompts @/prompts.jsonl --length 2 --mesh d=2
 of=(evaluate "${tiny[@]}" --set seq=256 --load "$base" --tokenizer "$t" --threads 1 --quiet)
 apart choices "${of[@]}" --choices @/choices.jsonl --mesh t=2
+apart 'choices of training' train "${tiny[@]}" --set seq=256 --tokenizer "$t" --data "$folder/plain.txt" --steps 1 --mesh d=2 \
+    --choices @/choices.jsonl
 apart problems "${of[@]}" --task gsm8k --length 2 --problems @/problems.jsonl --mesh d=2
 
 # --- what cannot be ---
