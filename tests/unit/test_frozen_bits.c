@@ -101,6 +101,8 @@ typedef struct Tried {
     }
 static const Tried BASE = {"base", "models/llama.lua", {SMALL}};
 static const Tried TUNED = {"adapters", "models/llama.lua", {SMALL, {"lora", "3"}}};
+static const Tried BESIDE = {
+    "adapters of what trains", "models/llama.lua", {SMALL, {"lora", "3"}, {"freeze", "!*"}}};
 static const Tried EXPERTS = {"adapters in a mixture",
                               "models/moe.lua",
                               {SMALL,
@@ -407,6 +409,10 @@ static void check_rounded_refusals(void) {
     run_close(&run);
     CHECK(!start(&run, &TUNED, &ALONE), "planned");
     CHECK(strstr(diag_text(run.diag), "no matrix of the model trains"), "says: %s",
+          diag_text(run.diag));
+    run_close(&run);
+    CHECK(!start(&run, &BESIDE, &ALONE), "planned");
+    CHECK(strstr(diag_text(run.diag), "attn.wq' trains and has an adapter"), "says: %s",
           diag_text(run.diag));
     run_close(&run);
     CHECK(start(&run, &BASE, &ALONE), "%s", diag_text(run.diag));
