@@ -46,7 +46,12 @@ bool choices_args_check_plan(const CliArgs *args, const Plan *plan, Diag *diag) 
 
 bool choices_args_check_job(const CliArgs *args, const EngineOptions *options, Diag *diag) {
     if (!options->control) return true;
-    diag_error(diag, NO_LOC, "%s: --choices are for one process", args->command->name);
+    diag_error(diag, NO_LOC, "%s: --choices as whole sequences are for one process",
+               args->command->name);
+    if (strcmp(args->command->name, "evaluate") == 0) {
+        diag_note(diag, NO_LOC,
+                  "several divide them by caches: without --data and --no-cache, by t and d alone");
+    }
     return false;
 }
 
