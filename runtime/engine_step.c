@@ -1,5 +1,7 @@
 /* Steps, evaluation, logits, and what to say when a value is not finite. */
 #include "ir/base/clock.h"
+#include "ir/masters.h"
+#include "ir/ops/round_blocks.h"
 #include "runtime/engine_internal.h"
 
 #include "runtime/cpu/reduce.h"
@@ -37,25 +39,43 @@ static double printed(double x) {
     return isnan(x) ? (double)NAN : x;
 }
 
-static bool report_bad_parameter(Engine *engine, int64_t step, double loss, Diag *diag) {
+/* The first parameter, or copy of one, of any rank that has such a number. One in halves is a
+ * number by its upper half, a copy (ir/masters.h). */
+static const Node *find_bad(Engine *engine, bool copies, int *out_rank) {
     for (int r = 0; r < engine->n_ranks; r++) {
         const RankContext *rank = &engine->ranks[r];
         const Graph *graph = rank->program->graph;
         for (int n = 0; n < graph->n_nodes; n++) {
             Node *node = graph->nodes[n];
-            if (node->op != OP_PARAM) continue;
+            if (copies ? !node_is_copy(node) : node->op != OP_PARAM) continue;
+            if (!copies && master_upper(graph, node)) continue;
             Type local = type_local(&node->types[0], &node->shardings[0], &engine->plan->mesh);
             const void *data = engine_view(engine, rank, node_value(node, 0));
             if (reduce_first_nonfinite(data, local.dtype, type_elements(&local)) < 0) continue;
-            if (engine_job_failed(engine, diag)) return true;
-            int first = node->block == NO_BLOCK ? 0 : rank->stage->first_block[node->chunk];
-            diag_error(
-                diag, node->loc, "step %lld: loss is %g: parameter '%s' is not finite (rank %d)",
-                (long long)step, printed(loss), node_logical_name(node, first, engine->arena), r);
-            return true;
+            *out_rank = r;
+            return node;
         }
     }
-    return false;
+    return NULL;
+}
+
+static bool report_bad_parameter(Engine *engine, int64_t step, double loss, Diag *diag) {
+    int r = 0;
+    const Node *node = find_bad(engine, false, &r);
+    const char *held = NULL; /* what a copy has its numbers as; bf16 holds all that f32 does */
+    if (!node) {
+        node = find_bad(engine, true, &r);
+        if (!node) return false;
+        if (node_is_rounded(node)) held = node_string(node, ATTR_blocks);
+        if (!held && node->types[0].dtype == DTYPE_F16) held = dtype_name(DTYPE_F16);
+    }
+    if (engine_job_failed(engine, diag)) return true;
+    const char *name = engine_leaf_name(&engine->ranks[r], node, engine->arena);
+    const char *what = held ? arena_printf(engine->arena, "has numbers that %s cannot hold", held)
+                            : "is not finite";
+    diag_error(diag, node->loc, "step %lld: loss is %g: parameter '%s' %s (rank %d)",
+               (long long)step, printed(loss), name, what, r);
+    return true;
 }
 
 /* Orders what ranks saw by when it would have happened on one rank. */

@@ -46,13 +46,11 @@ bool choices_args_check_plan(const CliArgs *args, const Plan *plan, Diag *diag) 
 
 bool choices_args_check_job(const CliArgs *args, const EngineOptions *options, Diag *diag) {
     if (!options->control) return true;
-    diag_error(diag, NO_LOC,
-               "%s: --choices are for one process where they are whole sequences; a MODEL.lua has "
-               "them over several%s",
-               args->command->name,
-               cli_given(args, OPT_NO_CACHE) ? " without --no-cache"
-               : args->command->run == cmd_evaluate && cli_given(args, OPT_DATA) ? " without --data"
-                                                                                 : "");
+    diag_error(diag, NO_LOC, "%s: --choices as whole sequences are for one process",
+               args->command->name);
+    diag_note(diag, NO_LOC, "several divide them by caches: %s",
+              args->command->run == cmd_evaluate ? "without --data and --no-cache, by t and d alone"
+                                                 : "of a MODEL.lua, without --no-cache");
     return false;
 }
 

@@ -46,6 +46,16 @@ static void set_mark(Graph *graph, Node *param, const char *form, const int *alo
     param->attrs = attrs;
 }
 
+/* What an export rounds is the sum of both, which no product reads. */
+static bool check_alone(const Graph *graph, const HfPart *part, const Node *param, Diag *diag) {
+    if (!find_param(graph, arena_printf(graph->arena, "%s.lora_b", part->ours))) return true;
+    diag_error(diag, param->loc,
+               "--qat: '%s' trains and has an adapter, and a file has the sum of both in blocks; "
+               "train one without the other",
+               part->ours);
+    return false;
+}
+
 static bool mark_part(Graph *graph, const HfItem *item, const HfPart *part, const GgufType *type,
                       int *n_marked, Diag *diag) {
     Node *param = find_param(graph, part->ours);
@@ -53,6 +63,7 @@ static bool mark_part(Graph *graph, const HfItem *item, const HfPart *part, cons
     int along[MAX_RANK], n = 1;
     if (!param) BUG("no parameter '%s'", part->ours);
     if (node_is_frozen(param) || node_is_rounded(param)) return true;
+    if (!check_alone(graph, part, param, diag)) return false;
     if (form == ROUND_F16) {
         along[0] = part->whole.axes[part->whole.rank - 1];
     } else {
@@ -77,6 +88,10 @@ bool gguf_mark(Model *model, const GgufType *type, Diag *diag) {
     HfLayout layout;
     int n_marked = 0;
     json_t *config = of ? gguf_config_of(model, family, of, diag) : NULL;
+    if (!config) {
+        diag_note(diag, NO_LOC, "--qat %s rounds weights as such a file would have them",
+                  type->name);
+    }
     bool fine = config && hf_layout_make(graph->arena, model, family, of, false, &layout, diag);
     for (int i = 0; fine && i < layout.n_items; i++) {
         const HfItem *item = &layout.items[i];

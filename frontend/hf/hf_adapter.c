@@ -545,14 +545,34 @@ static bool has_experts(const HfExport *export) {
     return false;
 }
 
+/* Have modules of this name adapters of several ranks, as q_proj of Kimi Linear's two kinds of
+ * layers? */
+static bool has_several_ranks(const HfExport *export, const char *name, int64_t rank) {
+    for (int i = 0; i < export->layout.n_items; i++) {
+        const HfItem *item = &export->layout.items[i];
+        Module of;
+        const char *module = hf_adapter_module(export->arena, item->theirs);
+        const char *last = module ? strrchr(module, '.') : NULL;
+        if (last && strcmp(last + 1, name) == 0 && find_module(export, item, &of) &&
+            of.rank != rank) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Patterns have the name that modules end with, or where that is not enough a module's whole. */
 static void name_module(const HfExport *export, const Module *module, Named *named) {
     const char *parameter = hf_adapter_parameter(module->item->theirs);
-    const char *name = strrchr(hf_adapter_module(export->arena, module->item->theirs), '.') + 1;
+    const char *whole = hf_adapter_module(export->arena, module->item->theirs);
+    const char *name = strrchr(whole, '.') + 1;
     json_t *list = parameter ? named->parameters : named->modules;
-    if (has_text(list, parameter ? parameter : name)) return;
-    json_array_append_new(list, json_string(parameter ? parameter : name));
-    if (module->rank == module->of[0].rank) return;
+    if (!has_text(list, parameter ? parameter : name)) {
+        json_array_append_new(list, json_string(parameter ? parameter : name));
+    }
+    if (module->rank == module->of[0].rank || json_object_get(named->ranks, name)) return;
     const double alpha = alpha_of(export, named, (double)module->rank);
+    if (!parameter && has_several_ranks(export, name, module->rank)) name = whole;
     json_object_set_new(named->ranks, name, json_integer((json_int_t)module->rank));
     json_object_set_new(named->alphas, name, json_real(alpha));
 }

@@ -85,6 +85,17 @@ over lfm2 hybrid short.b+short.c+short.x,short.o,gate,up,k
 back lfm2 36
 over kimi_linear kimi state,k
 works 'no module of several' 'adapters alone' export "$folder/kimi_linear.lora" --adapter -o "$folder/kimi"
+over kimi_linear kimi q,state.q
+works 'modules of one name, and of two ranks' 'adapters alone' export "$folder/kimi_linear.lora" --adapter -o "$folder/ranks"
+result 'which say so by themselves' "$(grep -q '"model.layers.1.self_attn.q_proj": 6$' "$folder/ranks/adapter_config.json" ||
+    cat "$folder/ranks/adapter_config.json")"
+works 'come back' 'with adapters' import "$folder/ranks" --set-from "$folder/kimi_linear.st" -o "$folder/ranks.lora"
+loss() { # FILE: of the fixture with adapters
+    run evaluate models/kimi.lua --set-from "$1" --load "$folder/kimi_linear.st" --load-trained "$1" --data "$text"
+    echo "${out%%,*}"
+}
+was=$(loss "$folder/kimi_linear.lora") now=$(loss "$folder/ranks.lora")
+result 'with their loss' "$([[ $was == loss* && $now == "$was" ]] || echo "$was, then $now")"
 over falcon_h1 hybrid all
 fails 'what PEFT does not take' 2 "PEFT takes no adapter of 'model.layers.0.mamba.out_proj' in a falcon_h1: export the merged" \
     export "$folder/falcon_h1.lora" --adapter -o "$folder/y"

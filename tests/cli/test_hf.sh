@@ -411,6 +411,8 @@ fails 'as halves of weights' 2 'with --qat copies are rounded to blocks' plan mo
     --precision bf16 --masters split
 fails 'of a model that has no such file' 2 "model 'hybrid' has no architecture of llama.cpp's here" \
     plan models/hybrid.lua --qat q8_0
+result 'and why it would take one' "$([[ $err == *'--qat q8_0 rounds weights as such a file would have them'* ]] ||
+    echo "$err")"
 fails 'no file' 2 'none.gguf: cannot open: No such file' import "$folder/none.gguf" -o "$folder/y.safetensors"
 head -c 20000 "$folder/l31.gguf" >"$folder/short.gguf"
 fails 'a file that ends early' 2 'is the file whole?' import "$folder/short.gguf" -o "$folder/y.safetensors"

@@ -203,6 +203,9 @@ apart problems "${of[@]}" --task gsm8k --length 2 --problems @/problems.jsonl --
 fails 'more ranks than heads' 2 "'kv_heads' is 2 and 'group' 2: divided over t=8" "${writes[@]}" --prompt a --mesh t=8
 fails 'groups of one process' 2 -- '--mesh d=2: texts are divided among processes, and this is one' "${many[@]}" \
     --mesh d=2
+job 2 "${chooses[@]}" "$folder/ranks" --mesh d=2 --no-cache
+result 'whole sequences of choices, and what would do' "$([ "$codes" = ' 2 2' ] &&
+    grep -q 'several divide them by caches' "$folder/rank.1" || echo "$codes: $(cat "$folder"/rank.?)")"
 run "${writes[@]}" --prompt a --mesh p=2 --length 2
 result 'stages: no caches, and why' "$([[ $err == *'caches are divided over t and d alone'* ]] || echo "$err")"
 fails 'writing over ranks without answers' 2 'is for answers of what the model writes' train "${tiny[@]}" --tokenizer "$t" \

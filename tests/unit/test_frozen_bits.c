@@ -101,6 +101,8 @@ typedef struct Tried {
     }
 static const Tried BASE = {"base", "models/llama.lua", {SMALL}};
 static const Tried TUNED = {"adapters", "models/llama.lua", {SMALL, {"lora", "3"}}};
+static const Tried BESIDE = {
+    "adapters of what trains", "models/llama.lua", {SMALL, {"lora", "3"}, {"freeze", "!*"}}};
 static const Tried EXPERTS = {"adapters in a mixture",
                               "models/moe.lua",
                               {SMALL,
@@ -268,6 +270,27 @@ static void check_masters(const char *path) {
     check_end();
 }
 
+/* Of a scale in f16 too large a weight makes no number: the weight is named, and why. */
+static void check_too_large(void) {
+    Run run;
+    check_begin("a weight that blocks cannot hold is named");
+    run_qat = gguf_type_named("q4_0");
+    bool done = start(&run, &BASE, &ALONE);
+    run_qat = NULL;
+    CHECK(done, "%s", diag_text(run.diag));
+    for (int i = 0; done && i < run.n_params; i++) {
+        if (strcmp(run.names[i], "blocks.1.attn.wq") != 0) continue;
+        float *weight = run_weight(&run, i);
+        weight[3] = 1e6F;
+        engine_write_parameter(run.engine, run.names[i], weight);
+    }
+    CHECK(done && !run_steps(&run, 1, RATE), "the step was taken");
+    CHECK(strstr(diag_text(run.diag), "parameter 'blocks.1.attn.wq' has numbers that q4_0 cannot"),
+          "says: %s", diag_text(run.diag));
+    run_close(&run);
+    check_end();
+}
+
 static void check_layouts(const Tried *of, int bits, const Case *cases, int n_cases) {
     Run one;
     run_frozen_bits = bits;
@@ -409,6 +432,10 @@ static void check_rounded_refusals(void) {
     CHECK(strstr(diag_text(run.diag), "no matrix of the model trains"), "says: %s",
           diag_text(run.diag));
     run_close(&run);
+    CHECK(!start(&run, &BESIDE, &ALONE), "planned");
+    CHECK(strstr(diag_text(run.diag), "attn.wq' trains and has an adapter"), "says: %s",
+          diag_text(run.diag));
+    run_close(&run);
     CHECK(start(&run, &BASE, &ALONE), "%s", diag_text(run.diag));
     run_qat = NULL;
     StrBuf text = strbuf_create();
@@ -476,6 +503,7 @@ int main(void) {
     check_trained_as("q4_0", DTYPE_F32, ROUND_CASES, sizeof(ROUND_CASES) / sizeof(ROUND_CASES[0]));
     check_trained_as("q8_0", DTYPE_BF16, ROUND_CASES + 1, 2);
     check_masters(file);
+    check_too_large();
     check_rounded_refusals();
     unlink(file);
     rmdir(scratch);
