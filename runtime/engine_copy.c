@@ -64,7 +64,7 @@ static bool may_copy_within(const Engine *from, const Engine *to) {
            mesh_size(&from->plan->mesh, MESH_P) == 1 && (to->n_ranks == 1 || to->control);
 }
 
-/* The parameter, or the copy in 16 bits, that has what `leaf` is to have, with its dtype. */
+/* The parameter, or the copy of it, that has what `leaf` is to have, with its dtype. */
 static const Node *find_source(const RankContext *rank, const char *name, const Node *leaf,
                                const Mesh *leaf_mesh, Arena *arena) {
     const Graph *graph = rank->program->graph;

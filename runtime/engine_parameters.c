@@ -148,7 +148,7 @@ bool engine_is_teachers(const Node *leaf) {
     return teacher_own_name(node_string(leaf, ATTR_name)) != NULL;
 }
 
-/* A parameter that is in a program as its copy in 16 bits alone, as in plans for decoding. */
+/* A parameter that is in a program as its copy alone, as in plans for decoding. */
 static bool is_own_copy(const RankContext *rank, const Node *node) {
     const Graph *graph = rank->program->graph;
     if (!rank->plan->context || !node_is_copy(node)) return false;

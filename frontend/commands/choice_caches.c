@@ -1,6 +1,6 @@
 #include "frontend/commands/choice_caches.h"
 
-#include "frontend/commands/evaluate_choices.h"
+#include "frontend/commands/choice_scores.h"
 
 #include <string.h>
 

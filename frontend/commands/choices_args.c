@@ -2,6 +2,7 @@
 
 #include "frontend/commands/generate_engine.h"
 
+#include <stdio.h>
 #include <string.h>
 
 bool choices_args_way(const CliArgs *args, ChoicesWay *out, Diag *diag) {
@@ -61,4 +62,24 @@ bool choices_args_texts(const CliArgs *args, const Tokenizer *tokenizer, ChoiceT
     if (!bos->given) return true;
     out->first = tokenizer_find_added(tokenizer, bos->text, "bos", diag);
     return out->first != NO_TOKEN;
+}
+
+bool choices_args_check_rows(const CliArgs *args, Diag *diag) {
+    static const CliOption OF_CACHES[] = {OPT_SIDE_BY_SIDE, OPT_WRITE_OVER};
+    for (size_t i = 0; i < sizeof(OF_CACHES) / sizeof(OF_CACHES[0]); i++) {
+        if (!cli_given(args, OF_CACHES[i])) continue;
+        diag_error(diag, NO_LOC, "%s: --%s: is for caches, and choices have none here",
+                   args->command->name, CLI_OPTIONS[OF_CACHES[i]].name);
+        return false;
+    }
+    return true;
+}
+
+void choices_args_note_rows(const CliArgs *args, const EngineOptions *options,
+                            const DecodeObstacle *obstacle) {
+    const SourceLoc loc = obstacle->loc;
+    if (options->rank > 0 || cli_given(args, OPT_QUIET)) return;
+    fprintf(stderr, "note: choices are scored by whole sequences: ");
+    if (loc.file) fprintf(stderr, "%s:%d: ", loc.file, loc.line);
+    fprintf(stderr, "%s\n", obstacle->what);
 }

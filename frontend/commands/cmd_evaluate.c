@@ -7,7 +7,7 @@
 #include "frontend/commands/evaluate_problems.h"
 #include "frontend/commands/evaluate_rewards.h"
 #include "frontend/commands/generate_chat.h"
-#include "frontend/commands/generate_engine.h"
+#include "frontend/commands/generate_writer.h"
 #include "frontend/commands/plan_args.h"
 #include "frontend/commands/teacher_args.h"
 #include "frontend/commands/tokenizer_args.h"
@@ -374,27 +374,21 @@ static bool prepare_chat(Evaluation *e) {
     return true;
 }
 
-/* On stderr, why choices are scored without caches, where they are. */
-static void note_windows(const GenerateEngine *caches) {
-    const SourceLoc loc = caches->obstacle.loc;
-    if (caches->plan->context) return;
-    fprintf(stderr, "note: choices are scored by whole sequences: ");
-    if (loc.file) fprintf(stderr, "%s:%d: ", loc.file, loc.line);
-    fprintf(stderr, "%s\n", caches->obstacle.what);
-}
-
 /* The plan, and how it runs: of choices alone one for decoding, where the model has one. */
 static bool find_plan(Evaluation *e) {
-    enum { SIDE_BY_SIDE = 8 };
     CliArgs *args = e->args;
     if (e->n_choices && !cli_given(args, OPT_DATA)) {
-        const int n_texts = (int)cli_int(args, OPT_SIDE_BY_SIDE, SIDE_BY_SIDE);
+        const int n_texts = (int)cli_int(args, OPT_SIDE_BY_SIDE, WRITER_SIDE_BY_SIDE);
         e->failure = generate_engine_open(args, n_texts, &e->caches, e->diag);
         e->plan = e->caches.plan;
         e->options = e->caches.options;
         if (e->failure != EXIT_DONE) return false;
-        if (e->options.rank == 0 && !cli_given(args, OPT_QUIET)) {
-            note_windows(&e->caches);
+        if (!e->plan->context) {
+            choices_args_note_rows(args, &e->options, &e->caches.obstacle);
+            if (!choices_args_check_rows(args, e->diag)) {
+                e->failure = EXIT_USAGE;
+                return false;
+            }
         }
         if (!e->plan->context) e->caches.plan = NULL;
         return true;

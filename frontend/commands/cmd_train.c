@@ -199,10 +199,7 @@ static bool start_engine(TrainRun *run) {
     int64_t batch = run->full_plan->global_batch;
     run->tokens = ARENA_ARRAY(run->args->arena, int32_t, batch * plan_row(run->plan));
     run->labels = ARENA_ARRAY(run->args->arena, int32_t, batch * run->plan->seq);
-    if (!train_alike_check(run->args, &run->data, &run->options, run->diag) ||
-        !train_reference_check(&run->data, run->diag)) {
-        return false;
-    }
+    if (!train_reference_check(&run->data, run->diag)) return false;
     train_run_say_pinning(run);
     choose_plan(run);
     run->n_active = llround(facts_count_active(run->plan));
@@ -512,6 +509,7 @@ static bool prepare(TrainRun *run) {
     }
     if (!join_job(run)) return false;
     if (!train_data_open(run->args, run->plan, &run->data, run->diag) ||
+        !train_alike_check(run->args, &run->data, &run->options, run->diag) ||
         !train_choices_open(run->args, &run->data, &run->options, &run->choices, run->diag) ||
         !start_engine(run)) {
         return false;

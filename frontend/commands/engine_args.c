@@ -190,6 +190,17 @@ int engine_options_from_args(CliArgs *args, const Plan *plan, EngineOptions *out
     return out->device == DEVICE_CPU && !check_for_cpu(args, diag) ? EXIT_USAGE : EXIT_DONE;
 }
 
+bool engine_args_crew(const CliArgs *args, const EngineOptions *options, RankCrew *out,
+                      Diag *diag) {
+    const int world = options->control ? control_world(options->control) : 1;
+    const int together = (int)cli_int(args, OPT_WRITE_OVER, 1);
+    *out = (RankCrew){options->control, options->rank, together};
+    if (!options->control || world % together == 0) return true;
+    diag_error(diag, NO_LOC, "train: --write-over %d: %d processes are no groups of %d", together,
+               world, together);
+    return false;
+}
+
 const char *engine_args_missing_gpu(const CliArgs *args, const Plan *plan,
                                     const EngineOptions *options) {
     const char *why;

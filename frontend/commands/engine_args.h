@@ -3,6 +3,7 @@
 #define FRONTEND_COMMANDS_ENGINE_ARGS_H
 
 #include "frontend/commands/cli.h"
+#include "frontend/commands/rank_crew.h"
 #include "runtime/engine.h"
 #include "runtime/launch/control.h"
 
@@ -43,5 +44,8 @@ bool engine_args_release(EngineOptions *options, bool good);
 bool engine_args_agree(const EngineOptions *options, bool own);
 /* Is it so on any rank? The same on all of them; one process, or a job that has failed: its own. */
 bool engine_args_any(const EngineOptions *options, bool own);
+
+/* Processes and what --write-over has some of them do together. False: reported. */
+bool engine_args_crew(const CliArgs *args, const EngineOptions *options, RankCrew *out, Diag *diag);
 
 #endif

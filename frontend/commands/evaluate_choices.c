@@ -5,7 +5,6 @@
 #include "ir/base/json.h"
 #include "ir/base/memory.h"
 #include "ir/base/utf8.h"
-#include "runtime/cpu/softmax.h"
 #include "runtime/tokenizer/encoder.h"
 
 #include <inttypes.h>
@@ -72,19 +71,6 @@ static bool computes(const Scoring *s) {
 }
 
 /* --- scores --- */
-
-double log_probability(const float *logits, int64_t vocab, int32_t token) {
-    float lse;
-    softmax_logsumexp(DTYPE_F32, 1, vocab, vocab, logits, &lse);
-    return (double)logits[token] - (double)lse;
-}
-
-bool is_likeliest(const float *logits, int64_t vocab, int32_t token) {
-    for (int64_t i = 0; i < vocab; i++) {
-        if (logits[i] > logits[token]) return false;
-    }
-    return true;
-}
 
 static int best_of(const double *scores, int n) {
     int best = 0;
@@ -186,12 +172,12 @@ static bool score_row(Scoring *s, const Entry *entry) {
 }
 
 static int n_groups(const Scoring *s) {
-    const RolloutCrew *crew = &s->model.crew;
+    const RankCrew *crew = &s->model.crew;
     return s->model.caches && crew->control ? control_world(crew->control) / crew->together : 1;
 }
 
 static bool is_own(const Scoring *s, int64_t question) {
-    const RolloutCrew *crew = &s->model.crew;
+    const RankCrew *crew = &s->model.crew;
     return n_groups(s) == 1 || question % n_groups(s) == crew->rank / crew->together;
 }
 

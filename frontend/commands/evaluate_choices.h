@@ -61,10 +61,6 @@ typedef struct ChoicesWay {
 bool evaluate_choices_check(const Plan *plan, const ChoicesWay *way, const char *path,
                             uint64_t *digest, Diag *diag);
 
-/* log softmax(logits)[token], logits [vocab]. */
-double log_probability(const float *logits, int64_t vocab, int32_t token);
-bool is_likeliest(const float *logits, int64_t vocab, int32_t token);
-
 /* Who computes: an engine of a plan for training, whole sequences; or caches of a plan for
  * decoding.
  */
@@ -73,7 +69,7 @@ typedef struct ChoicesModel {
     ChoiceCaches *caches; /* in place of it */
     const Plan *plan;     /* of either */
     int n_together;       /* caches: texts side by side */
-    RolloutCrew crew;     /* caches: groups of processes have every so manieth question each */
+    RankCrew crew;        /* caches: groups of processes have every so manieth question each */
 } ChoicesModel;
 
 /* Of a file that was looked at before. `shown`, which may be NULL, is told how far it is. False:

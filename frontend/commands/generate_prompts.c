@@ -9,9 +9,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Rows that a product takes with the same bits as alone (runtime/cpu/row_product.h). */
-enum { DEFAULT_SLOTS = 8 };
-
 bool generate_prompts_check(const CliArgs *args, Diag *diag) {
     if (!cli_given(args, OPT_PROMPTS) && judge_is_given(args)) {
         diag_error(diag, NO_LOC, "generate: rewards are said of the texts of --prompts FILE.jsonl");
@@ -73,7 +70,7 @@ static int64_t count_texts(const GeneratePrompts *prompts) {
 }
 
 int generate_prompts_slots(const GeneratePrompts *prompts, const CliArgs *args) {
-    int64_t slots = cli_int(args, OPT_SIDE_BY_SIDE, DEFAULT_SLOTS), n = count_texts(prompts);
+    int64_t slots = cli_int(args, OPT_SIDE_BY_SIDE, WRITER_SIDE_BY_SIDE), n = count_texts(prompts);
     return (int)(slots < n ? slots : n);
 }
 

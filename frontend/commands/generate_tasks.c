@@ -1,6 +1,6 @@
 #include "frontend/commands/generate_tasks.h"
 
-#include "frontend/commands/rollout_share.h"
+#include "frontend/commands/rank_crew.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -61,18 +61,18 @@ bool generate_tasks(GenerateWriter *w, const WriterTasks *tasks, Diag *diag) {
  * tokens, whether it ended, and the tokens. */
 typedef struct GroupTasks {
     const WriterTasks *all;
-    RolloutOwn own;
+    CrewShare own;
     StrBuf written;
 } GroupTasks;
 
 static GenerateText begin_own(void *user, int64_t task, uint64_t *state) {
     const GroupTasks *g = user;
-    return g->all->begin(g->all->user, rollout_own_at(g->own, task), state);
+    return g->all->begin(g->all->user, rank_crew_at(g->own, task), state);
 }
 
 static int64_t most_own(void *user, int64_t task) {
     const GroupTasks *g = user;
-    return g->all->most(g->all->user, rollout_own_at(g->own, task));
+    return g->all->most(g->all->user, rank_crew_at(g->own, task));
 }
 
 /* What travels of a text: its tokens follow. */
@@ -84,7 +84,7 @@ typedef struct TextHead {
 static bool end_own(void *user, int64_t task, const GenerateText *text, bool ended) {
     GroupTasks *g = user;
     const size_t n = text->tokens.count - text->n_prompt_tokens;
-    const TextHead head = {rollout_own_at(g->own, task), (uint32_t)n, ended};
+    const TextHead head = {rank_crew_at(g->own, task), (uint32_t)n, ended};
     strbuf_put_bytes(&g->written, (const char *)&head, sizeof(head));
     strbuf_put_bytes(&g->written, (const char *)(text->tokens.items + text->n_prompt_tokens),
                      n * sizeof(*text->tokens.items));
@@ -152,15 +152,15 @@ static bool report_lost(Control *control, Diag *diag) {
 bool generate_tasks_together(GenerateWriter *w, const WriterTasks *tasks, Diag *diag) {
     const EngineOptions *options = &w->engine.options;
     if (!options->control) return generate_tasks(w, tasks, diag);
-    const RolloutCrew crew = {options->control, options->rank, w->engine.plan->mesh.size[MESH_T]};
-    GroupTasks g = {tasks, rollout_written(&crew, tasks->count), strbuf_create()};
+    const RankCrew crew = {options->control, options->rank, w->engine.plan->mesh.size[MESH_T]};
+    GroupTasks g = {tasks, rank_crew_written(&crew, tasks->count), strbuf_create()};
     const WriterTasks own = {g.own.count, &g, begin_own, most_own, end_own, tell_own};
     const bool leads = options->rank % crew.together == 0; /* one of a group says it */
     unsigned char *all;
     size_t n_all;
     bool good = generate_tasks(w, &own, diag);
-    if (good && !rollout_gather(options->control, g.written.text, leads ? g.written.length : 0,
-                                &all, &n_all)) {
+    if (good && !rank_crew_gather(options->control, g.written.text, leads ? g.written.length : 0,
+                                  SIZE_MAX / 2, NULL, &all, &n_all)) {
         good = report_lost(options->control, diag);
     } else if (good) {
         good = end_all(tasks, all, n_all, diag);

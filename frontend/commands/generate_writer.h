@@ -5,6 +5,10 @@
 #include "frontend/commands/generate_engine.h"
 #include "frontend/commands/sampler.h"
 
+/* Texts side by side unless otherwise asked: rows that a product takes with the same bits as alone
+ * (runtime/cpu/row_product.h). */
+enum { WRITER_SIDE_BY_SIDE = 8 };
+
 typedef struct GenerateWriter {
     GenerateEngine engine;
     Sampler sampler;

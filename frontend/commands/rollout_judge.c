@@ -40,7 +40,7 @@ void rollout_judged_close(Rollout *r) {
 
 /* --- judging --- */
 
-static bool judge_own(void *user, const RolloutRequest *request, RolloutOwn own, Diag *diag) {
+static bool judge_own(void *user, const RolloutRequest *request, CrewShare own, Diag *diag) {
     Rollout *r = user;
     const int64_t n = own.count;
     const double start = clock_now();
@@ -48,7 +48,7 @@ static bool judge_own(void *user, const RolloutRequest *request, RolloutOwn own,
     float *rewards = calloc((size_t)n + 1, sizeof(*rewards));
     if (!judged || !rewards) BUG("out of memory");
     for (int64_t i = 0; i < n; i++) {
-        const int64_t at = rollout_own_at(own, i);
+        const int64_t at = rank_crew_at(own, i);
         const RolloutAnswer *answer = &request->answers[at];
         const TrainPrompt *prompt = &r->writer.prompts->items[request->prompts[at]];
         judged[i] = (JudgedAnswer){.record = prompt->record,
@@ -62,7 +62,7 @@ static bool judge_own(void *user, const RolloutRequest *request, RolloutOwn own,
     }
     bool good = judge_answers(r->judged->judge, judged, (int)n, rewards, diag);
     for (int64_t i = 0; i < n && good; i++) {
-        request->answers[rollout_own_at(own, i)].reward = rewards[i];
+        request->answers[rank_crew_at(own, i)].reward = rewards[i];
     }
     free(judged);
     free(rewards);

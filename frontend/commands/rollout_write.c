@@ -4,23 +4,11 @@
 #include "frontend/progress_line.h"
 #include "ir/base/clock.h"
 
-enum { DEFAULT_SIDE_BY_SIDE = 8 }; /* rows that a product takes with the same bits as alone */
-
-bool rollout_crew(const CliArgs *args, const EngineOptions *options, RolloutCrew *out, Diag *diag) {
-    const int world = options->control ? control_world(options->control) : 1;
-    const int together = (int)cli_int(args, OPT_WRITE_OVER, 1);
-    *out = (RolloutCrew){options->control, options->rank, together};
-    if (!options->control || world % together == 0) return true;
-    diag_error(diag, NO_LOC, "train: --write-over %d: %d processes are no groups of %d", together,
-               world, together);
-    return false;
-}
-
 bool rollout_writer_open(RolloutWriter *writer, CliArgs *args, int64_t n_answers, Diag *diag) {
     GenerateWriter *texts = &writer->texts;
-    const int64_t slots = cli_int(args, OPT_SIDE_BY_SIDE, DEFAULT_SIDE_BY_SIDE);
+    const int64_t slots = cli_int(args, OPT_SIDE_BY_SIDE, WRITER_SIDE_BY_SIDE);
     texts->n_texts = (int)(slots < n_answers ? slots : n_answers);
-    if (!rollout_crew(args, writer->options, &writer->crew, diag)) return false;
+    if (!engine_args_crew(args, writer->options, &writer->crew, diag)) return false;
     const GenerateBeside beside = {writer->plan, writer->options, writer->crew.together,
                                    texts->n_texts, false};
     if (!generate_engine_open_beside(args, &beside, &texts->engine, diag)) return false;
@@ -55,14 +43,14 @@ bool rollout_writer_renew(RolloutWriter *writer, Diag *diag) {
 typedef struct Writing {
     RolloutWriter *writer;
     const RolloutRequest *request;
-    RolloutOwn own;
+    CrewShare own;
     ProgressLine line;
     bool quiet;
 } Writing;
 
 static GenerateText begin_text(void *user, int64_t task, uint64_t *state) {
     const Writing *w = user;
-    const int64_t i = rollout_own_at(w->own, task);
+    const int64_t i = rank_crew_at(w->own, task);
     *state = w->request->states[i];
     return generate_text_fork(&w->writer->prompts->items[w->request->prompts[i]].begin);
 }
@@ -70,13 +58,13 @@ static GenerateText begin_text(void *user, int64_t task, uint64_t *state) {
 static int64_t most_tokens(void *user, int64_t task) {
     const Writing *w = user;
     return train_prompts_room(w->writer->prompts, w->writer->plan,
-                              w->request->prompts[rollout_own_at(w->own, task)]);
+                              w->request->prompts[rank_crew_at(w->own, task)]);
 }
 
 static bool end_text(void *user, int64_t task, const GenerateText *text, bool ended) {
     Writing *w = user;
     RolloutWriter *writer = w->writer;
-    RolloutAnswer *answer = &w->request->answers[rollout_own_at(w->own, task)];
+    RolloutAnswer *answer = &w->request->answers[rank_crew_at(w->own, task)];
     answer->ended = ended;
     answer->n_tokens = (int32_t)(text->tokens.count - text->n_prompt_tokens);
     for (int32_t i = 0; i < answer->n_tokens; i++) {
@@ -95,10 +83,10 @@ static void tell_text(void *user, int64_t n_written, int64_t n) {
 }
 
 bool rollout_writer_write(RolloutWriter *writer, const RolloutRequest *request, Diag *diag) {
-    const RolloutCrew *crew = &writer->crew;
+    const RankCrew *crew = &writer->crew;
     Writing w = {.writer = writer,
                  .request = request,
-                 .own = rollout_written(crew, request->count),
+                 .own = rank_crew_written(crew, request->count),
                  .line = progress_line_start("answers"),
                  .quiet = cli_given(writer->args, OPT_QUIET) || writer->options->rank > 0};
     const double start = clock_now();
@@ -111,7 +99,7 @@ bool rollout_writer_write(RolloutWriter *writer, const RolloutRequest *request, 
     bool good = generate_tasks(&writer->texts, &tasks, diag);
     writer->seconds += clock_now() - start;
     if (request->judge && good) {
-        good = request->judge(request->user, request, rollout_own(crew, request->count), diag);
+        good = request->judge(request->user, request, rank_crew_own(crew, request->count), diag);
     }
     progress_line_end(&w.line);
     return good && rollout_share(crew, request->answers, request->count, writer->plan->seq, diag);

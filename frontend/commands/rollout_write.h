@@ -15,15 +15,12 @@ typedef struct RolloutWriter {
     const TrainPrompts *prompts;
     const EngineOptions *options;
     Engine *engine; /* which trains */
-    RolloutCrew crew;
+    RankCrew crew;
     GenerateWriter texts;
     bool has_weights; /* the writer has those that never change */
     double seconds;
-    int64_t n_written, n_tokens; /* answers and their tokens, of this process */
+    int64_t n_written, n_tokens; /* answers and their tokens, of this process' group */
 } RolloutWriter;
-
-/* Who writes with whom, as --write-over says. False: reported. */
-bool rollout_crew(const CliArgs *args, const EngineOptions *options, RolloutCrew *out, Diag *diag);
 
 /* The first fields are the caller's, and stay where they are. n_answers: how many are ever asked
  * for at once. False: reported. */
@@ -41,7 +38,7 @@ typedef struct RolloutRequest {
     bool greedy;            /* the likeliest, whatever the numbers */
     const char *doing;      /* of the progress line */
     /* What this process says of its own answers, before all have them; NULL: nothing. */
-    bool (*judge)(void *user, const struct RolloutRequest *request, RolloutOwn own, Diag *diag);
+    bool (*judge)(void *user, const struct RolloutRequest *request, CrewShare own, Diag *diag);
     void *user;
 } RolloutRequest;
 

@@ -69,14 +69,18 @@ bool train_choices_options(const CliArgs *args, const Plan *plan, TrainChoices *
 /* For the caches of a plan for decoding, or, where there is none, why. False: reported. */
 static bool plan_caches(CliArgs *args, const Plan *plan, const EngineOptions *options,
                         TrainChoices *out, Diag *diag) {
-    enum { SIDE_BY_SIDE = 8 };
-    if (cli_given(args, OPT_NO_CACHE)) return choices_args_check_job(args, options, diag);
-    if (!rollout_crew(args, options, &out->crew, diag)) return false;
-    const GenerateBeside beside = {plan, options, out->crew.together,
-                                   (int)cli_int(args, OPT_SIDE_BY_SIDE, SIDE_BY_SIDE), true};
-    if (!generate_engine_open_beside(args, &beside, &out->caches, diag)) return false;
-    if (out->caches.plan) return true;
-    return choices_args_check_plan(args, plan, diag) && choices_args_check_job(args, options, diag);
+    if (!cli_given(args, OPT_NO_CACHE)) {
+        if (!engine_args_crew(args, options, &out->crew, diag)) return false;
+        const GenerateBeside beside = {plan, options, out->crew.together,
+                                       (int)cli_int(args, OPT_SIDE_BY_SIDE, WRITER_SIDE_BY_SIDE),
+                                       true};
+        if (!generate_engine_open_beside(args, &beside, &out->caches, diag)) return false;
+        if (out->caches.plan) return true;
+        choices_args_note_rows(args, options, &out->caches.obstacle);
+    }
+    const bool of_answers = train_prompts_asked(args, plan); /* options of caches may be theirs */
+    return (of_answers || choices_args_check_rows(args, diag)) &&
+           choices_args_check_plan(args, plan, diag) && choices_args_check_job(args, options, diag);
 }
 
 /* A text's bytes are tokens only where the data's are. */

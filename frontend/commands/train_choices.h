@@ -22,7 +22,7 @@ typedef struct TrainChoices {
     /* By a plan for decoding in memory of its own; without one by training's. */
     GenerateEngine caches;
     ChoiceCaches *scorer;
-    RolloutCrew crew;
+    RankCrew crew;
     bool has_weights; /* `caches` has those that never change */
     ChoicesResult results[TRAIN_MOST_CHOICES];
     bool is_scored;                                                     /* in the last step */

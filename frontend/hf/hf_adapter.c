@@ -460,6 +460,7 @@ bool hf_adapter_is_saved(const HfExport *export, const char *ours) {
     SafetensorsInfo info;
     const Safetensors *file = export->trained ? export->trained : export->weights;
     if (hf_adapter_is_head(export->model, ours)) return true;
+    if (find_half(export, ours, 'b')) return false; /* the sum of both would be the module */
     return safetensors_find_metadata(file, ENGINE_TRAINED_ALONE_KEY) &&
            safetensors_find(file, ours, &info) && hf_adapter_whole(&export->layout, ours);
 }

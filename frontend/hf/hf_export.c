@@ -69,12 +69,13 @@ static bool is_known(const HfExport *export, const char *name) {
     return false;
 }
 
-static void fail_beside(const HfExport *export, const char *path, const char *name, Diag *diag) {
+static void fail_beside(const HfExport *export, const char *path, const char *name, bool alone,
+                        Diag *diag) {
     diag_error(diag, (SourceLoc){path, 0},
                "tensor %s was trained beside the adapters, which alone would not do as the model "
                "does: export the merged weights%s",
                hf_quoted(export->arena, name),
-               hf_adapter_whole(&export->layout, name)
+               !alone && hf_adapter_whole(&export->layout, name)
                    ? ", or what --save-trained wrote, which tells it from what was not trained"
                    : "");
 }
@@ -87,7 +88,7 @@ static bool check_extra(const HfExport *export, const Safetensors *file, const c
     bool alone = safetensors_find_metadata(file, ENGINE_TRAINED_ALONE_KEY) != NULL;
     const char *beside = safetensors_find_metadata(file, ENGINE_TRAINED_BESIDE_KEY);
     if (export->adapters_alone && beside && !alone && !hf_adapter_is_head(export->model, beside)) {
-        fail_beside(export, path, beside, diag);
+        fail_beside(export, path, beside, false, diag);
         return false;
     }
     for (int i = 0; i < safetensors_count(file); i++) {
@@ -102,7 +103,7 @@ static bool check_extra(const HfExport *export, const Safetensors *file, const c
         }
         if (!export->adapters_alone || !alone || hf_adapter_is_name(name)) continue;
         if (hf_adapter_is_saved(export, name)) continue;
-        fail_beside(export, path, name, diag);
+        fail_beside(export, path, name, true, diag);
         return false;
     }
     return true;

@@ -2,7 +2,7 @@
 
 #include "ir/op.h"
 
-/* A parameter, or its copy in 16 bits. */
+/* A parameter, or its copy. */
 static bool is_weight(Value value) {
     const Node *node = value.node;
     return node->op == OP_PARAM || node_is_copy(node);

@@ -333,10 +333,10 @@ Graph *pass_propagate_sharding(const Graph *in, PassContext *ctx) {
             if (node->op == OP_LARGEST) node->inputs[0].node->shardings[0] = rule.outputs[0];
         }
         if (!check_blocks(out, node, ctx->diag)) return NULL;
-        if (node->op == OP_PARAM &&
-            (!check_weight(out, node, ctx->diag) || !check_rounded(out, node, ctx->diag))) {
-            return NULL;
-        }
+        if (node->op == OP_PARAM && !check_weight(out, node, ctx->diag)) return NULL;
+        /* In plans for decoding copies are there without their parameters. */
+        bool rounds = node->op == OP_PARAM || node_is_copy(node);
+        if (rounds && !check_rounded(out, node, ctx->diag)) return NULL;
         for (int i = 0; i < node->n_outputs; i++) {
             if (!check_sizes(out, node, i, ctx->diag)) return NULL;
         }

@@ -66,7 +66,7 @@ typedef struct Sharder {
     int n_updates, capacity;
     Update *frozen; /* those of frozen parameters, which have no optimizer node */
     int n_frozen, frozen_capacity;
-    bool has_copies;       /* in 16 bits, of parameters */
+    bool has_copies;       /* of parameters: in 16 bits, or rounded */
     const Node **stack_of; /* of the graph that comes in: pass_find_stacks */
     Value *together;  /* by id of a value of a stack: it, each matrix divided as in a parameter */
     Update **of_leaf; /* by id of a parameter, state, copy or sum of shares: its update */
@@ -226,7 +226,7 @@ static int64_t list_updates(Sharder *s) {
     return largest;
 }
 
-/* With a copy in 16 bits, if it has one beside itself. */
+/* With a copy, if it has one beside itself. */
 static void find_frozen(Sharder *s, int64_t largest) {
     ParamIndex params = param_index_create(s->in, s->ctx->arena);
     for (int u = 0; divides(s, ZERO_PARAMETERS) && u < s->n_frozen; u++) {

@@ -193,12 +193,13 @@ static void verify_block_nodes(Verifier *v, int stage, int first_stage) {
 static void verify_decoding(Verifier *v) {
     const Mesh *mesh = &v->plan->mesh;
     if (mesh_rank_count(mesh) != mesh->size[MESH_T] * mesh->size[MESH_D]) {
-        verify_defect(v, NO_LOC, "a plan for decoding is divided over t alone");
+        verify_defect(v, NO_LOC, "a plan for decoding has t and d alone");
         return;
     }
     bool whole = verify_program(v, 0);
     if (whole) verify_lifetimes(v, 0);
     if (whole) verify_masters(v, 0);
+    if (whole) verify_rounded(v, 0);
     verify_regions(v, 0);
 }
 

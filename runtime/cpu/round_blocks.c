@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 enum { BLOCK = ROUND_BLOCK, TILE = 64 /* rows whose blocks are taken at a time */ };
+_Static_assert((int)ROUND_BLOCK == (int)GGML_BLOCK, "blocks are those of files");
 static const int64_t SMALL = 1 << 15; /* numbers that one thread takes alone */
 
 /* The blocks of some rows at one place of them: [rows, BLOCK], and where they come from. */

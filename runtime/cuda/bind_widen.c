@@ -5,6 +5,8 @@
 #include "runtime/cuda/kernels/args.h"
 #include "runtime/cuda/move.h"
 
+_Static_assert((int)ROUND_BLOCK == (int)ROUND_NUMBERS, "blocks of kernels are the plan's");
+
 bool cuda_bind_widen(Binding *b) {
     enum { EACH = 8 }; /* numbers of a thread */
     static const KernelsByDtype NF4 = KERNELS_BY_DTYPE(widen_nf4);

@@ -134,6 +134,10 @@ result 'trained on' "$([ $status = 0 ] || echo "$err")"
 run train models/hybrid.lua --set-from "$folder/$of.st" --set lora=2 --set 'freeze=!blocks.*.moe.wup' --load "$folder/$of.st" \
     "${data[@]}" -q --save-trained "$folder/parts"
 fails 'of a part of a module' 2 'tensor "blocks.0.moe.wup" was trained beside the adapters' export "$folder/parts" --adapter -o "$folder/y"
+run train models/hybrid.lua --set-from "$folder/$of.st" --set lora=2 --set lora_targets=q --set 'freeze=!blocks.*.attn.wq' \
+    --load "$folder/$of.st" "${data[@]}" -q --save-trained "$folder/both"
+fails 'of a weight that has an adapter, too' 2 'attn.wq" was trained beside the adapters' export "$folder/both" --adapter \
+    -o "$folder/y"
 run import $fixtures/gemma -o "$folder/gemma.st"
 beside gemma gemma --set lora_targets=q,k --set 'freeze=!wte'
 of=gemma

@@ -135,6 +135,16 @@ for model in 'hybrid --set pattern=MDA --set layers=3' 'deepseek --set layers=2 
     close "${model%% *}: caches and whole sequences" "$folder/caches" "$folder/rows"
 done
 
+scored=(train "${tiny[@]}" --set seq=64 --tokenizer "$t" --data "$folder/plain.txt" --steps 1 --val-fraction 0 --threads 1
+    --micro-batch 4 --global-batch 8 --choices "$folder/choices.jsonl" --log)
+run "${scored[@]}" "$folder/score.jsonl"
+job 2 "${scored[@]}" "$folder/score2.jsonl" --mesh d=2 --write-over 2
+result 'choices of training, by two together' "$([ -s "$folder/score2.jsonl" ] &&
+    diff <(grep -o '"choices_[a-z_]*":[0-9.]*' "$folder/score.jsonl") <(grep -o '"choices_[a-z_]*":[0-9.]*' "$folder/score2.jsonl") ||
+    cat "$folder"/rank.?)"
+fails 'caches of whole sequences' 2 'side-by-side: is for caches, and choices have none here' "${scored[@]}" "$folder/log" \
+    --no-cache --side-by-side 4
+
 # --- answers of training ---
 learns=(train "${tiny[@]}" --set policy=grpo --load "$base" --tokenizer "$t" --eot auto --micro-batch 4
     --global-batch 16 --answers 4 --lr-schedule constant --warmup 0 --lr 1e-2 --steps 4 --data "$prompts" --threads 1)
@@ -201,6 +211,8 @@ apart problems "${of[@]}" --task gsm8k --length 2 --problems @/problems.jsonl --
 
 # --- what cannot be ---
 fails 'more ranks than heads' 2 "'kv_heads' is 2 and 'group' 2: divided over t=8" "${writes[@]}" --prompt a --mesh t=8
+fails 'blocks of --qat that ranks would cut' 2 "t=2 would cut the blocks of 32 numbers of --qat" "${writes[@]}" --prompt a \
+    --set model=32 --set ffn=96 --qat q4_0 --mesh t=2
 fails 'groups of one process' 2 -- '--mesh d=2: texts are divided among processes, and this is one' "${many[@]}" \
     --mesh d=2
 job 2 "${chooses[@]}" "$folder/ranks" --mesh d=2 --no-cache

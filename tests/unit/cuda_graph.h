@@ -53,6 +53,7 @@ static int fake_cudnn_version;              /* of fakes made from now on; 0: non
 static bool fake_own_products;              /* of engines on them; the fake has no cuBLASLt then */
 static bool short_batches;                  /* see batch_of */
 static int n_layouts_run, half;             /* half: see run_in_halves */
+static bool graph_alone;                    /* no layout runs in other modes */
 
 /* Enough micro-batches for a pipeline to fill up and go on; with short_batches: to fill up. */
 static inline int64_t batch_of(const Layout *layout) {
@@ -228,6 +229,7 @@ static inline void compare_with_cpu(Run *run, Run *cpu) {
 static inline bool runs_in_modes(const Variant *variant) {
     static int n_of[N_DTYPES];
     int n = n_of[variant->precision]++;
+    if (graph_alone) return false;
     return variant->precision == DTYPE_F32 ? n % 8 == 0 : n == 1;
 }
 

@@ -104,6 +104,16 @@ static const Variant VARIANTS[] = {
       {"rotary_context", "16"}, {"rotary_many", "2"}, {"kv_rank", "5"}}},
     {"deepseek of long latents", "models/deepseek.lua",
      {SIZES, {"ffn", "48"}, {"dense_layers", "2"}, {"kv_rank", "128"}}},
+    {"hybrid, documents, shared experts", "models/hybrid.lua",
+     {STATES, {"pattern", "DM"}, {"feed", "moe"}, {"shared", "true"}, {"documents", "5"},
+      {"experts", "6"}, {"capacity", "0"}, {"state_norm", "group"}}},
+    {"short convolutions, documents", "models/hybrid.lua",
+     {SIZES, {"kv_heads", "2"}, {"ffn", "48"}, {"pattern", "CAC"}, {"taps", "3"},
+      {"qk_norm", "true"}, {"documents", "5"}}},
+    {"kimi", "models/kimi.lua",
+     {SIZES, {"ffn", "48"}, {"experts", "6"}, {"expert_ffn", "24"}, {"capacity", "0"},
+      {"pattern", "KA"}, {"kv_rank", "6"}, {"q_rank", "7"}, {"state_keys", "10"},
+      {"state_values", "6"}}},
 };
 /* clang-format on */
 enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]) };

@@ -45,7 +45,7 @@ static const Case CASES[] = {
     {"gpt-oss", DTYPE_F16, 9, {4, 11}, 1},
     {"hybrid, documents, shared experts, adapters", DTYPE_F32, 5, {3, 12}, 1},
     {"hybrid", DTYPE_BF16, 5, {9, 2}, 1},
-    {"kimi, adapters", DTYPE_BF16, 5, {9, 2}, 1},
+    {"kimi", DTYPE_BF16, 5, {9, 2}, 1},
     {"deepseek", DTYPE_F32, 5, {3, 12}, 1},
     {"deepseek of long positions", DTYPE_BF16, 12, {6, 13}, 1},
     {"llama, documents, window", DTYPE_BF16, 5, {3, 12}, 2},

@@ -65,7 +65,7 @@ int main(void) {
         return 0;
     }
     forget_cache();
-    n_layouts_run = 1; /* the graph alone */
+    graph_alone = true;
     for (size_t i = 0; i < sizeof(LAYOUTS_FP8) / sizeof(LAYOUTS_FP8[0]); i++) {
         check_layout(&LLAMA, &LAYOUTS_FP8[i]);
         run_fp8_tensor_cores = true;

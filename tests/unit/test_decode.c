@@ -204,8 +204,8 @@ static void test_proofs(void) {
         }
         d.plan->mesh.size[MESH_C] = d.plan->programs->graph->mesh.size[MESH_C] = 2;
         d.plan->seq *= 2;
-        CHECK(!verify_plan(d.plan, d.diag) && strstr(diag_text(d.diag), "divided over t alone"),
-              "%s", diag_text(d.diag));
+        CHECK(!verify_plan(d.plan, d.diag) && strstr(diag_text(d.diag), "has t and d alone"), "%s",
+              diag_text(d.diag));
         d.plan->mesh.size[MESH_C] = d.plan->programs->graph->mesh.size[MESH_C] = 1;
         d.plan->seq /= 2;
         for (int chunk = 1; chunk < N_DECODE_CHUNKS; chunk++) { /* as training divides blocks */
@@ -271,12 +271,12 @@ int main(void) {
     if (file >= 0) close(file);
     for (int i = 0; i < N_VARIANTS; i++) {
         test_variant(&VARIANTS[i], DTYPE_F32);
-        test_variant(&VARIANTS[i], DTYPE_BF16);
+        if (i % VARIANT_STEP == 0) test_variant(&VARIANTS[i], DTYPE_BF16);
         if (strcmp(VARIANTS[i].name, "hybrid") == 0) test_states(&VARIANTS[i]);
         if (i % 5 == 3) test_copied(&VARIANTS[i], DTYPE_F32); /* llama among them */
         if (i % 5 == 3) test_copied(&VARIANTS[i], DTYPE_BF16);
     }
-    for (int i = 0; i < N_VARIANTS; i++) {
+    for (int i = 0; i < N_VARIANTS; i += VARIANT_STEP) {
         test_divided(&VARIANTS[i], i % 3 ? DTYPE_F32 : DTYPE_BF16, i % 4 == 1 ? 1 : 2,
                      i % 4 == 3 ? 2 : 1);
     }

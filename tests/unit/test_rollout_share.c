@@ -42,17 +42,17 @@ static bool sharing_rank(Job *job, int rank, char *said) {
     Arena *arena = arena_create();
     Diag *diag = diag_create();
     RolloutAnswer *answers = rollout_answers_create(n_answers, n_seq, arena);
-    const RolloutCrew crew = {control, rank, n_together};
-    const RolloutOwn written = rollout_written(&crew, n_answers);
+    const RankCrew crew = {control, rank, n_together};
+    const CrewShare written = rank_crew_written(&crew, n_answers);
     int64_t n_right = 0;
     for (int64_t i = 0; i < written.count; i++) {
-        const int64_t at = rollout_own_at(written, i);
+        const int64_t at = rank_crew_at(written, i);
         write_answer(&answers[at], at);
         answers[at].reward = 0; /* until its judge says it */
     }
-    const RolloutOwn own = rollout_own(&crew, n_answers);
+    const CrewShare own = rank_crew_own(&crew, n_answers);
     for (int64_t i = 0; i < own.count; i++) {
-        const int64_t at = rollout_own_at(own, i);
+        const int64_t at = rank_crew_at(own, i);
         bool wrote = answers[at].n_tokens == length_of(at) && at % written.step == written.first;
         if (wrote) write_answer(&answers[at], at);
     }
@@ -62,7 +62,16 @@ static bool sharing_rank(Job *job, int rank, char *said) {
         snprintf(said, SAID_BYTES, "%d of %d are right; %s", (int)n_right, (int)n_answers,
                  diag_text(diag));
     }
-    bool well = shared && n_right == n_answers && control_close(control);
+    /* More than there may be is refused, by all alike, before memory is taken for it. */
+    unsigned char *all;
+    size_t n_all;
+    bool bounded =
+        !rank_crew_gather(control, "answers", 7, 7 * (size_t)job->world - 1, NULL, &all, &n_all) &&
+        rank_crew_gather(control, "answers", 7, 7 * (size_t)job->world, NULL, &all, &n_all) &&
+        n_all == 7 * (size_t)job->world && memcmp(all, "answers", 7) == 0;
+    if (!bounded) snprintf(said, SAID_BYTES, "bytes of all are not bounded");
+    free(all);
+    bool well = shared && bounded && n_right == n_answers && control_close(control);
     rollout_answers_release(answers, n_answers);
     diag_destroy(diag);
     arena_destroy(arena);
@@ -88,7 +97,7 @@ static void test_sharing(int world, int64_t count, int64_t seq, const char *what
 
 enum { COUNT = 5, SEQ = 8 };
 
-static const RolloutOwn OWN = {2, 1, 2}; /* the second of two ranks has answers 1 and 3 */
+static const CrewShare OWN = {2, 1, 2}; /* the second of two ranks has answers 1 and 3 */
 
 static bool take(const unsigned char *bytes, size_t n) {
     Arena *arena = arena_create();
