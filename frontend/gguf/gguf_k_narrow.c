@@ -4,7 +4,7 @@
  * orders them; they are then the same as there but where two are as good as each other. */
 #include "frontend/gguf/gguf_types.h"
 
-#include "runtime/cpu/vec_low.h"
+#include "runtime/cpu/ggml_blocks.h"
 
 #include <math.h>
 #include <string.h>
@@ -14,12 +14,6 @@ enum { BLOCK = 256, RUN = 32, RUNS = BLOCK / RUN, MOST_SIX_BITS = 63 };
 static int nearest(double number, int least, int most) {
     const double kept = fmax(least, fmin(most, number));
     return (int)lrint(kept);
-}
-
-static bool put_half(float number, unsigned char *out) {
-    const uint16_t half = vec_f16_round(number);
-    memcpy(out, &half, sizeof(half));
-    return isfinite(vec_f16_widen(half));
 }
 
 /* --- scale and offset: x = scale code - offset --- */
@@ -114,11 +108,11 @@ static bool put_scales(const double *scales, const double *lesses, unsigned char
         most_less = fmax(most_less, lesses[k]);
     }
     memset(head, 0, 16);
-    if (!put_half((float)(most / MOST_SIX_BITS), head) ||
-        !put_half((float)(most_less / MOST_SIX_BITS), head + 2)) {
+    if (!ggml_put_half((float)(most / MOST_SIX_BITS), head) ||
+        !ggml_put_half((float)(most_less / MOST_SIX_BITS), head + 2)) {
         return false;
     }
-    const float scale = gguf_half(head), offset = gguf_half(head + 2);
+    const float scale = ggml_half(head), offset = ggml_half(head + 2);
     for (int k = 0; k < RUNS; k++) {
         const int a = most > 0 ? nearest(MOST_SIX_BITS / most * scales[k], 0, MOST_SIX_BITS) : 0;
         const int b =
@@ -215,8 +209,8 @@ static bool narrow_six(const float *x, unsigned char *out) {
         if (fabs(scales[k]) > fabs(most)) most = scales[k];
     }
     memset(out, 0, SCALE);
-    if (!put_half((float)(most / -128), out + SCALE)) return false;
-    const float scale = gguf_half(out + SCALE);
+    if (!ggml_put_half((float)(most / -128), out + SCALE)) return false;
+    const float scale = ggml_half(out + SCALE);
     for (int k = 0; k < N && most != 0; k++) {
         out[EACH + k] = (unsigned char)(int8_t)nearest(-128 / most * scales[k], -128, 127);
     }

@@ -2,6 +2,8 @@
  * (dequantize_row_q2_K and on in ggml-quants.c of llama.cpp). */
 #include "frontend/gguf/gguf_types.h"
 
+#include "runtime/cpu/ggml_blocks.h"
+
 enum { BLOCK = 256, SCALES = BLOCK / 16, K_SCALE_BYTES = 12 };
 
 /* Number i's code: bytes of 32 numbers each have 2 bits of four runs of 32 in a row of 128. */
@@ -13,7 +15,7 @@ static unsigned two_bits(const unsigned char *codes, int i) {
 void gguf_widen_q2_k(const unsigned char *at, int64_t n_blocks, float *out) {
     enum { CODES = SCALES, SCALE = CODES + BLOCK / 4, BYTES = SCALE + 4 };
     for (; n_blocks > 0; n_blocks--, at += BYTES) {
-        const float scale = gguf_half(at + SCALE), offset = gguf_half(at + SCALE + 2);
+        const float scale = ggml_half(at + SCALE), offset = ggml_half(at + SCALE + 2);
         for (int i = 0; i < BLOCK; i++) {
             const unsigned byte = at[i / 16];
             const float each = scale * (float)(byte & 15U), less = offset * (float)(byte >> 4);
@@ -27,7 +29,7 @@ void gguf_widen_q3_k(const unsigned char *at, int64_t n_blocks, float *out) {
     enum { CODES = BLOCK / 8, PACKED = CODES + BLOCK / 4, SCALE = PACKED + 12, BYTES = SCALE + 2 };
     for (; n_blocks > 0; n_blocks--, at += BYTES) {
         const unsigned char *packed = at + PACKED;
-        const float scale = gguf_half(at + SCALE);
+        const float scale = ggml_half(at + SCALE);
         for (int i = 0; i < BLOCK; i++) {
             const int k = i / 16;
             const unsigned low = packed[k % 8] >> (k / 8 * 4) & 15U;
@@ -55,7 +57,7 @@ static void scale_and_offset(const unsigned char *packed, int k, unsigned *scale
  * perhaps a fifth bit each, the bits of a byte for runs of 32. */
 static void widen_four(const unsigned char *at, const unsigned char *fifth,
                        const unsigned char *codes, float *out) {
-    const float scale = gguf_half(at), offset = gguf_half(at + 2);
+    const float scale = ggml_half(at), offset = ggml_half(at + 2);
     for (int k = 0; k < BLOCK / 32; k++) {
         unsigned a, b;
         scale_and_offset(at + 4, k, &a, &b);
@@ -86,7 +88,7 @@ void gguf_widen_q5_k(const unsigned char *at, int64_t n_blocks, float *out) {
 void gguf_widen_q6_k(const unsigned char *at, int64_t n_blocks, float *out) {
     enum { HIGH = BLOCK / 2, EACH = HIGH + BLOCK / 4, SCALE = EACH + SCALES, BYTES = SCALE + 2 };
     for (; n_blocks > 0; n_blocks--, at += BYTES) {
-        const float scale = gguf_half(at + SCALE);
+        const float scale = ggml_half(at + SCALE);
         for (int i = 0; i < BLOCK; i++) {
             const unsigned low = at[i / 128 * 64 + i % 64] >> (i % 128 / 64 * 4) & 15U;
             const int code = (int)(low | two_bits(at + HIGH, i) << 4) - 32;
@@ -100,7 +102,7 @@ void gguf_widen_q6_k(const unsigned char *at, int64_t n_blocks, float *out) {
 void gguf_widen_iq4_xs(const unsigned char *at, int64_t n_blocks, float *out) {
     enum { LOW = 4, CODES = LOW + BLOCK / 64, BYTES = CODES + BLOCK / 2 };
     for (; n_blocks > 0; n_blocks--, at += BYTES) {
-        const float scale = gguf_half(at);
+        const float scale = ggml_half(at);
         const unsigned upper = at[2] | (unsigned)at[3] << 8;
         for (int i = 0; i < BLOCK; i++) {
             const int k = i / 32;

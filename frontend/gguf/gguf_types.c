@@ -10,18 +10,6 @@
 
 enum { BLOCK = 32, HALF_BLOCK = BLOCK / 2 };
 
-float gguf_half(const unsigned char *bytes) {
-    uint16_t half;
-    memcpy(&half, bytes, sizeof(half));
-    return vec_f16_widen(half);
-}
-
-static bool put_half(float number, unsigned char *out) {
-    const uint16_t half = vec_f16_round(number);
-    memcpy(out, &half, sizeof(half));
-    return isfinite(vec_f16_widen(half));
-}
-
 /* --- numbers by themselves --- */
 
 static void widen_f32(const unsigned char *blocks, int64_t n_blocks, float *out) {
@@ -29,7 +17,7 @@ static void widen_f32(const unsigned char *blocks, int64_t n_blocks, float *out)
 }
 
 static void widen_f16(const unsigned char *blocks, int64_t n_blocks, float *out) {
-    for (int64_t i = 0; i < n_blocks; i++) out[i] = gguf_half(blocks + 2 * i);
+    for (int64_t i = 0; i < n_blocks; i++) out[i] = ggml_half(blocks + 2 * i);
 }
 
 static void widen_bf16(const unsigned char *blocks, int64_t n_blocks, float *out) {
@@ -47,7 +35,7 @@ static bool narrow_f32(const float *numbers, int64_t n_blocks, unsigned char *ou
 
 static bool narrow_f16(const float *numbers, int64_t n_blocks, unsigned char *out) {
     bool fine = true;
-    for (int64_t i = 0; i < n_blocks; i++) fine = put_half(numbers[i], out + 2 * i) && fine;
+    for (int64_t i = 0; i < n_blocks; i++) fine = ggml_put_half(numbers[i], out + 2 * i) && fine;
     return fine;
 }
 
@@ -74,14 +62,14 @@ static unsigned fifth_bit(const unsigned char *bits, int i) {
 
 static void widen_q4_1(const unsigned char *at, int64_t n_blocks, float *out) {
     for (; n_blocks > 0; n_blocks--, at += 4 + HALF_BLOCK) {
-        const float scale = gguf_half(at), least = gguf_half(at + 2);
+        const float scale = ggml_half(at), least = ggml_half(at + 2);
         for (int i = 0; i < BLOCK; i++) *out++ = (float)nibble(at + 4, i) * scale + least;
     }
 }
 
 static void widen_q5_0(const unsigned char *at, int64_t n_blocks, float *out) {
     for (; n_blocks > 0; n_blocks--, at += 6 + HALF_BLOCK) {
-        const float scale = gguf_half(at);
+        const float scale = ggml_half(at);
         for (int i = 0; i < BLOCK; i++) {
             *out++ = (float)((int)(nibble(at + 6, i) | fifth_bit(at + 2, i)) - 16) * scale;
         }
@@ -90,7 +78,7 @@ static void widen_q5_0(const unsigned char *at, int64_t n_blocks, float *out) {
 
 static void widen_q5_1(const unsigned char *at, int64_t n_blocks, float *out) {
     for (; n_blocks > 0; n_blocks--, at += 8 + HALF_BLOCK) {
-        const float scale = gguf_half(at), least = gguf_half(at + 2);
+        const float scale = ggml_half(at), least = ggml_half(at + 2);
         for (int i = 0; i < BLOCK; i++) {
             *out++ = (float)(nibble(at + 8, i) | fifth_bit(at + 4, i)) * scale + least;
         }
@@ -102,7 +90,7 @@ const int8_t GGUF_IQ4_NUMBERS[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
 
 static void widen_iq4_nl(const unsigned char *at, int64_t n_blocks, float *out) {
     for (; n_blocks > 0; n_blocks--, at += 2 + HALF_BLOCK) {
-        const float scale = gguf_half(at);
+        const float scale = ggml_half(at);
         for (int i = 0; i < BLOCK; i++) {
             *out++ = scale * (float)GGUF_IQ4_NUMBERS[nibble(at + 2, i)];
         }

@@ -54,7 +54,6 @@ bool gguf_narrow_q4_k(const float *numbers, int64_t n_blocks, unsigned char *out
 bool gguf_narrow_q5_k(const float *numbers, int64_t n_blocks, unsigned char *out);
 bool gguf_narrow_q6_k(const float *numbers, int64_t n_blocks, unsigned char *out);
 
-float gguf_half(const unsigned char *bytes); /* f16 */
-extern const int8_t GGUF_IQ4_NUMBERS[16];    /* of a code of iq4_nl and iq4_xs */
+extern const int8_t GGUF_IQ4_NUMBERS[16]; /* of a code of iq4_nl and iq4_xs */
 
 #endif

@@ -7,21 +7,21 @@
 
 enum { BLOCK = GGML_BLOCK, HALF_BLOCK = BLOCK / 2 };
 
-static float get_scale(const unsigned char *block) {
+float ggml_half(const unsigned char *at) {
     uint16_t half;
-    memcpy(&half, block, sizeof(half));
+    memcpy(&half, at, sizeof(half));
     return vec_f16_widen(half);
 }
 
-static bool put_scale(float scale, unsigned char *block) {
-    const uint16_t half = vec_f16_round(scale);
-    memcpy(block, &half, sizeof(half));
+bool ggml_put_half(float number, unsigned char *out) {
+    const uint16_t half = vec_f16_round(number);
+    memcpy(out, &half, sizeof(half));
     return isfinite(vec_f16_widen(half));
 }
 
 void ggml_widen_q4_0(const unsigned char *at, int64_t n_blocks, float *out) {
     for (; n_blocks > 0; n_blocks--, at += GGML_Q4_0_BYTES, out += BLOCK) {
-        const float scale = get_scale(at);
+        const float scale = ggml_half(at);
 #pragma omp simd
         for (int i = 0; i < HALF_BLOCK; i++) {
             out[i] = (float)((at[2 + i] & 15) - 8) * scale;
@@ -32,7 +32,7 @@ void ggml_widen_q4_0(const unsigned char *at, int64_t n_blocks, float *out) {
 
 void ggml_widen_q8_0(const unsigned char *at, int64_t n_blocks, float *out) {
     for (; n_blocks > 0; n_blocks--, at += GGML_Q8_0_BYTES, out += BLOCK) {
-        const float scale = get_scale(at);
+        const float scale = ggml_half(at);
 #pragma omp simd
         for (int i = 0; i < BLOCK; i++) out[i] = (float)(int8_t)at[2 + i] * scale;
     }
@@ -60,7 +60,7 @@ bool ggml_narrow_q8_0(const float *numbers, int64_t n_blocks, unsigned char *out
     for (; n_blocks > 0; n_blocks--, numbers += BLOCK, out += GGML_Q8_0_BYTES) {
         const float most = vec_from_bits(largest_size(numbers));
         const float scale = most / 127, inverse = scale != 0 ? 1 / scale : 0;
-        if (!isfinite(most) || !isfinite(inverse) || !put_scale(scale, out)) return false;
+        if (!isfinite(most) || !isfinite(inverse) || !ggml_put_half(scale, out)) return false;
 #pragma omp simd
         for (int i = 0; i < BLOCK; i++) {
             out[2 + i] = (unsigned char)(int8_t)round_away(numbers[i] * inverse);
@@ -77,7 +77,7 @@ bool ggml_narrow_q4_0(const float *numbers, int64_t n_blocks, unsigned char *out
         while ((vec_bits(numbers[first]) & 0x7fffffff) != size) first++;
         const float most = size ? numbers[first] : 0; /* not -0 */
         const float scale = most / -8, inverse = scale != 0 ? 1 / scale : 0;
-        if (!isfinite(most) || !isfinite(inverse) || !put_scale(scale, out)) return false;
+        if (!isfinite(most) || !isfinite(inverse) || !ggml_put_half(scale, out)) return false;
         float times[BLOCK];
 #pragma omp simd
         for (int i = 0; i < BLOCK; i++) times[i] = numbers[i] * inverse;

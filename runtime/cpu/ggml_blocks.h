@@ -13,6 +13,10 @@
 
 enum { GGML_BLOCK = 32, GGML_Q4_0_BYTES = 2 + GGML_BLOCK / 2, GGML_Q8_0_BYTES = 2 + GGML_BLOCK };
 
+float ggml_half(const unsigned char *at); /* an f16 */
+/* False: the number is too large for one, or not finite. */
+bool ggml_put_half(float number, unsigned char *out);
+
 void ggml_widen_q4_0(const unsigned char *at, int64_t n_blocks, float *out);
 void ggml_widen_q8_0(const unsigned char *at, int64_t n_blocks, float *out);
 

@@ -408,11 +408,28 @@ static const char *replaced(Arena *arena, const char *text, const char *from, co
     return arena_printf(arena, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
 }
 
+/* A plan's text with something else in it, and what is said of it. */
+typedef struct Broken {
+    const char *from, *to, *why;
+} Broken;
+
+static void expect_broken(const Run *run, const Broken *broken, size_t n) {
+    StrBuf text = strbuf_create();
+    plan_print(&text, run->plan);
+    for (size_t i = 0; i < n; i++) {
+        Diag *diag = diag_create();
+        const char *bad = replaced(run->arena, text.text, broken[i].from, broken[i].to);
+        Plan *plan = plan_parse(run->arena, "plan", bad, diag);
+        CHECK(!plan || !verify_plan(plan, diag), "%s is taken", broken[i].to);
+        CHECK(strstr(diag_text(diag), broken[i].why), "%s says: %s", broken[i].to, diag_text(diag));
+        diag_destroy(diag);
+    }
+    strbuf_destroy(&text);
+}
+
 /* Plans of weights in blocks that a text has changed, and layouts that would cut them. */
 static void check_rounded_refusals(void) {
-    static const struct {
-        const char *from, *to, *why;
-    } BROKEN[] = {
+    static const Broken BROKEN[] = {
         {"blocks=\"q4_0\"", "blocks=\"q9_0\"", "blocks are q4_0, q8_0 or f16"},
         {", along=[model]", "", "blocks without 'along'"},
         {"along=[model]", "along=[seq]", "'along' names an axis that is not there"},
@@ -438,25 +455,13 @@ static void check_rounded_refusals(void) {
     run_close(&run);
     CHECK(start(&run, &BASE, &ALONE), "%s", diag_text(run.diag));
     run_qat = NULL;
-    StrBuf text = strbuf_create();
-    plan_print(&text, run.plan);
-    for (size_t i = 0; i < sizeof(BROKEN) / sizeof(BROKEN[0]); i++) {
-        Diag *diag = diag_create();
-        const char *bad = replaced(run.arena, text.text, BROKEN[i].from, BROKEN[i].to);
-        Plan *plan = plan_parse(run.arena, "plan", bad, diag);
-        CHECK(!plan || !verify_plan(plan, diag), "taken");
-        CHECK(strstr(diag_text(diag), BROKEN[i].why), "%s says: %s", BROKEN[i].to, diag_text(diag));
-        diag_destroy(diag);
-    }
-    strbuf_destroy(&text);
+    expect_broken(&run, BROKEN, sizeof(BROKEN) / sizeof(BROKEN[0]));
     run_close(&run);
     check_end();
 }
 
 static void check_refusals(void) {
-    static const struct {
-        const char *from, *to, *why;
-    } BROKEN[] = {
+    static const Broken BROKEN[] = {
         {"init=\"normal\"", "init=\"norm\"", "'init' is 'norm'; it must be normal, uniform"},
         {", frozen=1} : nf4[", "} : nf4[", "no frozen weight is kept in blocks"},
         {") {dtype=\"f32\"} : f32[model", ") {dtype=\"i32\"} : f32[model",
@@ -472,17 +477,7 @@ static void check_refusals(void) {
     run_frozen_bits = 4;
     CHECK(start(&run, &TUNED, &ALONE), "%s", diag_text(run.diag));
     run_frozen_bits = 0;
-    StrBuf text = strbuf_create();
-    plan_print(&text, run.plan);
-    for (size_t i = 0; i < sizeof(BROKEN) / sizeof(BROKEN[0]); i++) {
-        Diag *diag = diag_create();
-        const char *bad = replaced(run.arena, text.text, BROKEN[i].from, BROKEN[i].to);
-        Plan *plan = plan_parse(run.arena, "plan", bad, diag);
-        CHECK(!plan || !verify_plan(plan, diag), "taken");
-        CHECK(strstr(diag_text(diag), BROKEN[i].why), "says: %s", diag_text(diag));
-        diag_destroy(diag);
-    }
-    strbuf_destroy(&text);
+    expect_broken(&run, BROKEN, sizeof(BROKEN) / sizeof(BROKEN[0]));
     run_close(&run);
     check_end();
 }
