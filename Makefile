@@ -296,7 +296,7 @@ test: deps-test
 
 test-long: deps-test
 	@$(MAKE) --no-print-directory all tests
-	@TEST_LONG=1 TEST_SECONDS=3600 tests/run $(TESTS) $(SCRIPTS)
+	@TEST_LONG=1 TEST_SECONDS=3600 tests/run tests/lint $(TESTS) $(SCRIPTS)
 
 bench: deps
 	@$(MAKE) --no-print-directory all $(BENCHES)
@@ -322,7 +322,7 @@ gpu-bundle:
 	@tests/gpu/bundle build-bundle $(BUNDLE)
 
 lint:
-	@tests/run tests/lint
+	@TEST_LONG=1 tests/run tests/lint
 
 format:
 	clang-format -i $$(find frontend ir planner runtime tests -name '*.[ch]')
