@@ -144,7 +144,8 @@ static bool has_tokens(const char *path) {
     bool is_folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
     if (is_folder && folder_list(arena, path, &names, quiet) > 0) path = names[0];
     FileMap map;
-    bool found = file_map(path, &map, quiet) && token_file_has_header(map.data, map.length_bytes);
+    bool found =
+        file_map(path, &map, quiet) && token_file_is_tokens(path, map.data, map.length_bytes);
     file_unmap(&map);
     diag_destroy(quiet);
     arena_destroy(arena);

@@ -2,6 +2,7 @@
 
 #include "runtime/data/folder.h"
 #include "runtime/data/shuffle.h"
+#include "runtime/data/token_index.h"
 #include "runtime/data/token_mask.h"
 
 #include <math.h>
@@ -140,6 +141,15 @@ static bool add_file(Source *source, const char *path, int vocab, int plain_byte
     return check_text(file, vocab, diag);
 }
 
+/* An index is found through its tokens; without them, opening it says that they are not there. */
+static bool is_index(const char *path) {
+    if (!token_index_is_name(path)) return false;
+    char *tokens = token_index_other_name(path);
+    bool found = token_index_is_beside(tokens) && access(tokens, F_OK) == 0;
+    free(tokens);
+    return found;
+}
+
 static bool add_all(Source *source, int vocab, int plain_bytes, Diag *diag) {
     struct stat st;
     if (stat(source->path, &st) != 0 || !S_ISDIR(st.st_mode)) {
@@ -155,6 +165,7 @@ static bool add_all(Source *source, int vocab, int plain_bytes, Diag *diag) {
     int count = folder_list(arena, source->path, &paths, diag);
     bool good = count > 0;
     for (int i = 0; good && i < count; i++) {
+        if (is_index(paths[i])) continue;
         good = token_mask_is_name(paths[i]) ? check_mask_name(paths[i], diag)
                                             : add_file(source, paths[i], vocab, plain_bytes, diag);
     }

@@ -1,5 +1,7 @@
 #include "runtime/data/token_file.h"
 
+#include "runtime/data/token_index.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -168,7 +170,11 @@ bool token_file_has_header(const unsigned char *bytes, size_t length) {
     if (length < 8) return false;
     memcpy(&magic, bytes, sizeof magic);
     return magic == LLMC_KINDS[0].magic || magic == LLMC_KINDS[1].magic ||
-           memcmp(bytes, NPY_MAGIC, 6) == 0;
+           memcmp(bytes, NPY_MAGIC, 6) == 0 || token_index_has_header(bytes, length);
+}
+
+bool token_file_is_tokens(const char *path, const unsigned char *bytes, size_t length) {
+    return token_file_has_header(bytes, length) || token_index_is_beside(path);
 }
 
 static bool read_header(TokenFile *file, int plain_bytes, Diag *diag) {
@@ -179,13 +185,23 @@ static bool read_header(TokenFile *file, int plain_bytes, Diag *diag) {
         if (magic == LLMC_KINDS[kind].magic) return read_llmc(file, kind, diag);
     }
     if (file->map.length_bytes >= 8 && memcmp(data, NPY_MAGIC, 6) == 0) return read_npy(file, diag);
+    if (token_index_is_beside(file->path)) return token_index_read(file, diag);
     return read_plain(file, plain_bytes, diag);
 }
 
+/* Of an index, the tokens are opened. */
+static char *name_of_tokens(const char *path) {
+    if (!token_index_is_name(path)) return strdup(path);
+    char *tokens = token_index_other_name(path);
+    if (token_index_is_beside(tokens)) return tokens;
+    free(tokens);
+    return strdup(path);
+}
+
 bool token_file_open(TokenFile *file, const char *path, int plain_bytes, Diag *diag) {
-    *file = (TokenFile){.path = strdup(path)};
+    *file = (TokenFile){.path = name_of_tokens(path)};
     if (!file->path) BUG("out of memory");
-    if (file_map(path, &file->map, diag) && read_header(file, plain_bytes, diag)) return true;
+    if (file_map(file->path, &file->map, diag) && read_header(file, plain_bytes, diag)) return true;
     token_file_close(file);
     return false;
 }

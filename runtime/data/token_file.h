@@ -2,6 +2,7 @@
  *   - llm.c's token files: int32[256] header {magic, version, n_tokens, ...}, then uint16 tokens
  *     (magic 20240520, version 1) or uint32 ones (20240801, version 7)
  *   - NumPy's .npy of integers of 1, 2, 4 or 8 bytes, in C order
+ *   - Megatron-LM's NAME.bin beside its index NAME.idx, by either's name (token_index.h)
  *   - any other file: bytes, uint16 or uint32 without a header, as the caller says
  */
 #ifndef RUNTIME_DATA_TOKEN_FILE_H
@@ -20,7 +21,7 @@ typedef struct TokenFile {
     char *path;
     const unsigned char *tokens;
     int token_bytes; /* 1, 2, 4 or 8 */
-    bool is_signed;  /* of 4 or 8 bytes, in a .npy: what is below 0 is beyond every vocabulary */
+    bool is_signed;  /* more than a byte: what is below 0 is beyond every vocabulary */
     bool is_text;    /* without a header, a byte a token */
     int64_t n_tokens;
     const unsigned char *counts; /* [n_tokens]: 1 where a token counts as a label; NULL: all do */
@@ -33,6 +34,8 @@ typedef struct TokenFile {
 bool token_file_open(TokenFile *file, const char *path, int plain_bytes, Diag *diag);
 /* Whether a file begins as one that says what its tokens are. */
 bool token_file_has_header(const unsigned char *bytes, size_t length);
+/* Whether a file, whose first bytes these are, says what its tokens are, or one beside it does. */
+bool token_file_is_tokens(const char *path, const unsigned char *bytes, size_t length);
 /* Whether bytes without such a header can be text; reports what is compressed, in columns or in
  * UTF-16, whose bytes a model would learn instead of its text. */
 bool token_file_check_text(const char *path, const unsigned char *bytes, size_t length, Diag *diag);
@@ -54,7 +57,7 @@ static inline uint64_t token_file_at(const TokenFile *file, int64_t i) {
     uint16_t two;
     switch (file->token_bytes) {
     case 1: return *at;
-    case 2: memcpy(&two, at, sizeof(two)); return two;
+    case 2: memcpy(&two, at, sizeof(two)); return file->is_signed ? (uint64_t)(int16_t)two : two;
     case 4:
         memcpy(&four, at, sizeof(four));
         return file->is_signed ? (uint64_t)(int32_t)four : four;

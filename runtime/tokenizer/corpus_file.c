@@ -271,7 +271,7 @@ bool corpus_add_file(Corpus *corpus, const char *path) {
     corpus_hold_map(corpus, &map);
     corpus->file_bytes = 1;
     PackKind kind = pack_kind_of(map.data, map.length_bytes);
-    if (token_file_has_header(map.data, map.length_bytes)) {
+    if (token_file_is_tokens(path, map.data, map.length_bytes)) {
         diag_error(corpus->diag, (SourceLoc){path, 0}, "is a file of tokens, not of text");
         return false;
     }

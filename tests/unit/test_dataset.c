@@ -227,6 +227,111 @@ static void test_order(void) {
     diag_destroy(diag);
 }
 
+/* --- Megatron-LM's indexed datasets --- */
+
+enum { INDEX_BYTES = 34, N_SEQUENCES = 3, INDEXED_TOKENS = 40 };
+
+static char folder[] = "/tmp/test_dataset-folder-XXXXXX";
+static char bin_path[sizeof(folder) + 8], idx_path[sizeof(folder) + 8];
+
+static void put_at(const char *name, const void *bytes, size_t length) {
+    Diag *diag = diag_create();
+    CHECK(file_write(name, bytes, length, diag), "%s", diag_text(diag));
+    diag_destroy(diag);
+}
+
+/* Sequences of 10, 0 and 30 tokens 0, 1, 2, ... of 2 bytes, as one document each; returns the
+ * index's length. */
+static size_t make_index(unsigned char *out, unsigned char type) {
+    static const int32_t LENGTHS[] = {10, 0, 30};
+    static const int64_t BEGINS[] = {0, 20, 20}, DOCUMENTS[] = {0, 1, 2, 3};
+    uint64_t numbers[] = {1, N_SEQUENCES, N_SEQUENCES + 1};
+    size_t n = INDEX_BYTES;
+    memcpy(out, "MMIDIDX\0", 9);
+    memcpy(out + 9, &numbers[0], 8);
+    out[17] = type;
+    memcpy(out + 18, &numbers[1], 16);
+    memcpy(out + n, LENGTHS, sizeof(LENGTHS)), n += sizeof(LENGTHS);
+    memcpy(out + n, BEGINS, sizeof(BEGINS)), n += sizeof(BEGINS);
+    memcpy(out + n, DOCUMENTS, sizeof(DOCUMENTS)), n += sizeof(DOCUMENTS);
+    return n;
+}
+
+static void expect_index_error(const unsigned char *index, size_t length, const char *reason) {
+    Diag *diag = diag_create();
+    put_at(idx_path, index, length);
+    Dataset *dataset = dataset_open(bin_path, 8, 50000, 1, diag);
+    CHECK(!dataset && strstr(diag_text(diag), reason) && strstr(diag_text(diag), ".idx"),
+          "no '%s' in: %s", reason, diag_text(diag));
+    dataset_close(dataset);
+    diag_destroy(diag);
+}
+
+static void test_index(void) {
+    Diag *diag = diag_create();
+    int32_t tokens[8], labels[8];
+    unsigned char index[256];
+    uint16_t ids[INDEXED_TOKENS];
+    for (int i = 0; i < INDEXED_TOKENS; i++) ids[i] = (uint16_t)(i * 1100);
+    CHECK(mkdtemp(folder), "no folder");
+    snprintf(bin_path, sizeof(bin_path), "%s/a.bin", folder);
+    snprintf(idx_path, sizeof(idx_path), "%s/a.idx", folder);
+    put_at(bin_path, ids, sizeof(ids));
+    size_t length = make_index(index, 8);
+    put_at(idx_path, index, length);
+    const char *const names[] = {bin_path, idx_path, folder};
+    for (int i = 0; i < 3; i++) {
+        check_begin(i == 0   ? "dataset: Megatron-LM's tokens beside their index"
+                    : i == 1 ? "dataset: by the index's name"
+                             : "dataset: in a folder, the index is no file of tokens");
+        Dataset *dataset = dataset_open(names[i], 8, 50000, 1, diag);
+        CHECK(dataset && dataset_count_tokens(dataset) == INDEXED_TOKENS, "%s", diag_text(diag));
+        CHECK(dataset && dataset_window(dataset, 3, tokens, labels, diag) && tokens[0] == 26400 &&
+                  labels[7] == 35200,
+              "%d", tokens[0]);
+        dataset_close(dataset);
+    }
+
+    check_begin("dataset: tokens below 0 are said as they are");
+    put_at(idx_path, index, make_index(index, 3));
+    Dataset *dataset = dataset_open(bin_path, 8, 50000, 1, diag);
+    CHECK(dataset && !dataset_window(dataset, 3, tokens, labels, diag) &&
+              strstr(diag_text(diag), "-32536"),
+          "%s", diag_text(diag));
+    dataset_close(dataset);
+
+    check_begin("dataset: a wrong index says what is wrong");
+    expect_index_error(index, 20, "ends inside its header");
+    make_index(index, 7);
+    expect_index_error(index, length, "of type 7 (float32)");
+    make_index(index, 77);
+    expect_index_error(index, length, "of type 77 (unknown)");
+    make_index(index, 4);
+    expect_index_error(index, length,
+                       "sequence 1 has 0 tokens from byte 20 on, but the one before");
+    make_index(index, 8);
+    expect_index_error(index, 60, "ends inside its 3 sequences");
+    index[9] = 2;
+    expect_index_error(index, length, "index of version 2");
+    index[9] = 1, index[INDEX_BYTES + 8] = 31;
+    expect_index_error(index, length, "promises 82 bytes of tokens");
+    index[INDEX_BYTES + 11] = 0x80;
+    expect_index_error(index, length, "sequence 2 has -2147483617 tokens");
+    make_index(index, 8);
+    memset(index + 18, 0xff, 8);
+    expect_index_error(index, length, "ends inside its 18446744073709551615 sequences");
+
+    check_begin("dataset: an index without tokens");
+    put_at(idx_path, index, make_index(index, 8));
+    unlink(bin_path);
+    dataset = dataset_open(folder, 8, 50000, 1, diag);
+    CHECK(!dataset && strstr(diag_text(diag), "a.bin"), "%s", diag_text(diag));
+    dataset_close(dataset);
+    unlink(idx_path);
+    rmdir(folder);
+    diag_destroy(diag);
+}
+
 int main(void) {
     int fd = mkstemp(path);
     if (fd < 0) return 1;
@@ -236,5 +341,6 @@ int main(void) {
     test_split();
     test_order();
     unlink(path);
+    test_index();
     return check_report();
 }
