@@ -125,7 +125,7 @@ static bool show_plan(const CliArgs *args, const SweepPlan *plan, int64_t n_jobs
         put_table(&text, plan);
         put_sum(&text, plan, n_jobs);
         good = cli_write(NULL, &text, diag);
-    } else if (!cli_given(args, OPT_QUIET) && !is_sweep_folder(plan->sweep.dir)) {
+    } else if (!cli_given(args, OPT_QUIET)) {
         if (plan->sweep.n_runs <= MOST_SHOWN) put_table(&text, plan);
         put_sum(&text, plan, n_jobs);
         fputs(text.text, stderr);
@@ -260,31 +260,50 @@ static bool write_report(const CliArgs *args, const char *dir, Diag *diag) {
     return good;
 }
 
-static int run_sweep(CliArgs *args, const SweepPlan *plan, int64_t n_jobs, Diag *diag) {
+/* The folder, with how to start each run by hand. Returns EXIT_DONE, or the exit code: reported. */
+static int make_folder(const CliArgs *args, const SweepPlan *plan, int64_t n_jobs, Diag *diag) {
     const Sweep *sweep = &plan->sweep;
+    bool is_new;
     if (!cli_try_path(cli_text(args, OPT_HTML_FILE, NULL), diag) ||
         !cli_try_path(cli_text(args, OPT_WRITE_JOBS, NULL), diag) ||
-        !sweep_folder_take(sweep, diag)) {
+        !sweep_folder_take(sweep, &is_new, diag)) {
         return EXIT_USAGE;
     }
-    double *step_s = ARENA_ARRAY(args->arena, double, sweep->n_runs);
+    if (is_new && !show_plan(args, plan, n_jobs, diag)) return EXIT_FAILED;
     for (int r = 0; r < sweep->n_runs; r++) {
+        const char *path = sweep_file(args->arena, &sweep->runs[r], "command.sh");
+        if (!is_new && access(path, F_OK) == 0) continue;
         if (!write_command(sweep, &sweep->runs[r], diag)) return EXIT_FAILED;
-        step_s[r] = plan->estimates[r].step_s;
     }
+    return EXIT_DONE;
+}
+
+/* Cores of each run, where they share them; 0: as train has it, or the runs' options say. */
+static int threads_of(const CliArgs *args, const SweepPlan *plan, int64_t n_jobs) {
+    const int64_t together = n_jobs < plan->sweep.n_runs ? n_jobs : plan->sweep.n_runs;
+    const int64_t share = host_count_cores() / together;
+    if (together == 1 || plan->cuda || cli_given(args, OPT_THREADS)) return 0;
+    for (int k = 0; k < plan->sweep.n_keys; k++) {
+        if (strcmp(plan->sweep.keys[k], CLI_OPTIONS[OPT_THREADS].name) == 0) return 0;
+    }
+    return share > 1 ? (int)share : 1;
+}
+
+static int run_sweep(CliArgs *args, const SweepPlan *plan, int64_t n_jobs, Diag *diag) {
+    const Sweep *sweep = &plan->sweep;
+    int status = make_folder(args, plan, n_jobs, diag);
+    if (status != EXIT_DONE) return status;
     if (cli_given(args, OPT_WRITE_JOBS)) return write_jobs(args, sweep, diag);
-    const int share = host_count_cores() / (int)n_jobs;
-    const bool shares = n_jobs > 1 && !cli_given(args, OPT_THREADS) && !plan->cuda;
+    double *step_s = ARENA_ARRAY(args->arena, double, sweep->n_runs);
+    for (int r = 0; r < sweep->n_runs; r++) step_s[r] = plan->estimates[r].step_s;
     const SweepWork work = {.sweep = sweep,
                             .step_s = step_s,
                             .n_jobs = (int)n_jobs,
-                            .n_threads = !shares     ? 0
-                                         : share > 1 ? share
-                                                     : 1,
+                            .n_threads = threads_of(args, plan, n_jobs),
                             .cuda = plan->cuda,
                             .quiet = cli_given(args, OPT_QUIET),
                             .retry = cli_given(args, OPT_RETRY)};
-    int status = sweep_work(&work, diag);
+    status = sweep_work(&work, diag);
     if (status == EXIT_USAGE || diag_error_count(diag) > 0) return status;
     if (!write_report(args, sweep->dir, diag)) return EXIT_FAILED;
     if (status == EXIT_INTERRUPTED && !work.quiet) {
@@ -297,17 +316,13 @@ int cmd_sweep(CliArgs *args) {
     SweepPlan plan = {0};
     Diag *diag = diag_create();
     const int64_t n_jobs = cli_int(args, OPT_JOBS, 1);
-    int status = EXIT_USAGE;
-    if (check_options(args, diag)) {
-        status = sweep_plan_from_args(args, &plan, diag);
-        if (status < 0) {
-            status = EXIT_USAGE;
-            if (check_machine(args, &plan, n_jobs, diag)) {
-                status = show_plan(args, &plan, n_jobs, diag) ? EXIT_DONE : EXIT_FAILED;
-            }
-            if (status == EXIT_DONE && !cli_given(args, OPT_DRY_RUN)) {
-                status = run_sweep(args, &plan, n_jobs, diag);
-            }
+    int status = check_options(args, diag) ? sweep_plan_from_args(args, &plan, diag) : EXIT_USAGE;
+    if (status < 0) {
+        status = EXIT_USAGE;
+        if (cli_given(args, OPT_DRY_RUN)) {
+            status = show_plan(args, &plan, n_jobs, diag) ? EXIT_DONE : EXIT_FAILED;
+        } else if (check_machine(args, &plan, n_jobs, diag)) {
+            status = run_sweep(args, &plan, n_jobs, diag);
         }
     }
     cli_fail(diag, status);

@@ -225,7 +225,7 @@ static bool lock_folder(const Sweep *sweep, Diag *diag) {
     return false;
 }
 
-bool sweep_folder_take(const Sweep *sweep, Diag *diag) {
+bool sweep_folder_take(const Sweep *sweep, bool *out_is_new, Diag *diag) {
     const char *path = definition_path(sweep->arena, sweep->dir);
     struct stat st;
     bool is_there = stat(sweep->dir, &st) == 0;
@@ -238,6 +238,7 @@ bool sweep_folder_take(const Sweep *sweep, Diag *diag) {
     StrBuf text = strbuf_create();
     put_definition(&text, sweep);
     bool good = compare_definition(sweep, path, &text, &is_there, diag);
+    *out_is_new = !is_there;
     if (good && !is_there) good = file_write(path, text.text, text.length, diag);
     strbuf_destroy(&text);
     for (int i = 0; i < sweep->n_runs && good; i++) {

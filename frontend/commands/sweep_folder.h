@@ -52,8 +52,8 @@ const char *sweep_file(Arena *arena, const SweepRun *run, const char *name);
 /* The sweep that a folder has. NULL: reported. */
 Sweep *sweep_folder_read(Arena *arena, const char *dir, Diag *diag);
 /* Takes the folder for this process and its runs until they have ended, and writes the definition,
- * or finds that it is the same. False: reported. */
-bool sweep_folder_take(const Sweep *sweep, Diag *diag);
+ * or finds that it is the same. *out_is_new: it was not there. False: reported. */
+bool sweep_folder_take(const Sweep *sweep, bool *out_is_new, Diag *diag);
 
 typedef struct SweepResult {
     bool known;      /* else the run has no end yet */

@@ -90,7 +90,7 @@ static const char STYLE[] =
     "tr.best td{font-weight:600}tbody tr:hover{background:var(--page)}"
     ".legend span{margin-right:14px;white-space:nowrap}.lead{color:var(--dim);margin:0 0 10px}"
     "polyline.run{stroke:currentColor;stroke-width:1.5}polyline.run:hover{stroke-width:4}"
-    "circle.run{fill:currentColor}.mean{stroke:var(--dim);stroke-dasharray:4 4}\n";
+    "circle.run{fill:currentColor}polyline.best{stroke:var(--dim);stroke-dasharray:4 4}\n";
 
 /* Numbers as numbers, others as texts; what is empty comes last. */
 static const char SCRIPT[] =
@@ -268,21 +268,20 @@ static void put_axes(StrBuf *out, const Scale *scale, const Range *range) {
     }
 }
 
-static void put_means(StrBuf *out, Arena *arena, const SweepReport *report, int key,
-                      const Scale *scale, const Range *range) {
-    double *sums = ARENA_ARRAY(arena, double, scale->n);
-    int *counts = ARENA_ARRAY(arena, int, scale->n);
+static void put_best(StrBuf *out, Arena *arena, const SweepReport *report, int key,
+                     const Scale *scale, const Range *range) {
+    double *best = ARENA_ARRAY(arena, double, scale->n);
+    for (int v = 0; v < scale->n; v++) best[v] = INFINITY;
     for (int i = 0; i < report->sweep->n_runs; i++) {
         const SweepRow *row = &report->rows[i];
         const int v = place_of(scale, row->run->settings[key]);
         if (row->state != SWEEP_DONE || !isfinite(row->loss) || v < 0) continue;
-        sums[v] += row->loss;
-        counts[v]++;
+        best[v] = fmin(best[v], row->loss);
     }
-    strbuf_put(out, "<polyline class=mean points=\"");
+    strbuf_put(out, "<polyline class=best points=\"");
     for (int v = 0; v < scale->n; v++) {
-        if (!counts[v]) continue;
-        strbuf_printf(out, "%.1f,%.1f ", x_of(scale->at[v]), y_of(range, sums[v] / counts[v]));
+        if (!isfinite(best[v])) continue;
+        strbuf_printf(out, "%.1f,%.1f ", x_of(scale->at[v]), y_of(range, best[v]));
     }
     strbuf_put(out, "\" />\n");
 }
@@ -298,12 +297,12 @@ static void put_scatter(StrBuf *out, Arena *arena, const SweepReport *report, in
     html_put(out, sweep->keys[key]);
     strbuf_printf(out,
                   "</h2>\n<p class=lead>A point for each run that is done%s; the line joins "
-                  "their means.</p>\n",
+                  "the best of each value.</p>\n",
                   scale.is_log ? ", on a logarithmic axis" : "");
     strbuf_printf(out, "<svg viewBox=\"0 0 %d %d\" role=img>\n", LEFT + WIDTH + 12,
                   TOP + HEIGHT + BOTTOM);
     put_axes(out, &scale, &range);
-    put_means(out, arena, report, key, &scale, &range);
+    put_best(out, arena, report, key, &scale, &range);
     for (int i = sweep->n_runs - 1; i >= 0; i--) {
         const SweepRow *row = &report->rows[i];
         const int place = place_of(&scale, row->run->settings[key]);

@@ -65,7 +65,8 @@ static void read_fields(lua_State *lua, SourceLoc loc, const char *prefix, Sweep
             fail(lua, loc, "a run's table has a key that is no name of an option");
         }
         const char *key = arena_printf(arena, "%s%s", prefix, lua_tostring(lua, -2));
-        if (lua_istable(lua, -1) && !*prefix) {
+        const bool has_settings = strcmp(key, "set") == 0 || strcmp(key, "teacher-set") == 0;
+        if (lua_istable(lua, -1) && has_settings) {
             read_fields(lua, loc, arena_printf(arena, "%s.", key), out);
             continue;
         }
