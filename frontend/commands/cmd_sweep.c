@@ -37,13 +37,17 @@ static double together_bytes(const SweepPlan *plan, int64_t n_jobs) {
 
 static void put_table(StrBuf *out, const SweepPlan *plan) {
     const Sweep *sweep = &plan->sweep;
-    const int n_columns = sweep->n_keys + 6;
+    bool has_steps = false; /* among what varies */
+    for (int k = 0; k < sweep->n_keys; k++) has_steps |= strcmp(sweep->keys[k], "steps") == 0;
+    const int n_columns = sweep->n_keys + 6 - has_steps;
     const char **cells = ARENA_ARRAY(sweep->arena, const char *, (sweep->n_runs + 1) * n_columns);
     const char **cell = cells;
     char text[UNIT_TEXT];
     *cell++ = "run";
     for (int k = 0; k < sweep->n_keys; k++) *cell++ = sweep->keys[k];
-    *cell++ = "parameters", *cell++ = "steps", *cell++ = "tokens";
+    *cell++ = "parameters";
+    if (!has_steps) *cell++ = "steps";
+    *cell++ = "tokens";
     *cell++ = "memory", *cell++ = "predicted";
     for (int r = 0; r < sweep->n_runs; r++) {
         const SweepEstimate *estimate = &plan->estimates[r];
@@ -51,7 +55,7 @@ static void put_table(StrBuf *out, const SweepPlan *plan) {
         *cell++ = run->name;
         for (int k = 0; k < sweep->n_keys; k++) *cell++ = run->settings[k] ? run->settings[k] : "-";
         *cell++ = arena_strdup(sweep->arena, unit_count(estimate->n_parameters, text));
-        *cell++ = arena_printf(sweep->arena, "%" PRId64, run->n_steps);
+        if (!has_steps) *cell++ = arena_printf(sweep->arena, "%" PRId64, run->n_steps);
         *cell++ = arena_strdup(sweep->arena, unit_count(estimate->n_tokens, text));
         *cell++ = arena_strdup(sweep->arena, unit_bytes((double)estimate->planned_bytes, text));
         *cell++ = arena_strdup(sweep->arena, unit_us(run_seconds(plan, r) * 1e6, text));

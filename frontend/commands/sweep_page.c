@@ -106,12 +106,15 @@ static const char SCRIPT[] =
     "typeof x==='number'?-1:1;return up?o:-o}).forEach(r=>body.append(r))});\n"
     "</script>\n";
 
-/* From blue to red, over the values' order. */
+/* From blue over green to red, over the values' order. */
 static void put_colours(StrBuf *out, const Scale *scale) {
+    static const double HUES[] = {222, 190, 140, 42, 5, 5};
     for (int i = 0; i < scale->n; i++) {
-        const double share = scale->n > 1 ? (double)i / (scale->n - 1) : 0;
-        strbuf_printf(out, ".v%d{color:hsl(%.0f,75%%,%.0f%%)}", i, 225 - 225 * share,
-                      53 - 10 * sin(share * 3.14159265358979));
+        const double at = scale->n > 1 ? 4.0 * i / (scale->n - 1) : 0;
+        const int below = (int)at;
+        const double hue = HUES[below] + (at - below) * (HUES[below + 1] - HUES[below]);
+        strbuf_printf(out, ".v%d{color:hsl(%.0f,75%%,%.0f%%)}", i, hue,
+                      hue > 30 && hue < 200 ? 42.0 : 54.0);
     }
     strbuf_put(out, "\n.v{color:var(--dim)}</style>\n");
 }
