@@ -186,7 +186,8 @@ static int show_sweep(CliArgs *args, ShowFunction *form, Diag *diag) {
                    args->operand);
         return EXIT_USAGE;
     }
-    const SweepReport *report = sweep_report_read(args->arena, args->operand, diag);
+    const SweepReport *report =
+        sweep_report_read(args->arena, args->operand, form == show_html, diag);
     if (!report) return EXIT_USAGE;
     StrBuf text = strbuf_create();
     put(&text, args->arena, report);

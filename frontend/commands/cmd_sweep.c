@@ -250,7 +250,7 @@ static bool write_report(const CliArgs *args, const char *dir, Diag *diag) {
     static void (*const PUT[])(StrBuf *, Arena *, const SweepReport *) = {
         sweep_report_text, sweep_report_json, sweep_report_html};
     const char *page = cli_text(args, OPT_HTML_FILE, NULL);
-    const SweepReport *report = sweep_report_read(args->arena, dir, diag);
+    const SweepReport *report = sweep_report_read(args->arena, dir, page, diag);
     const bool to_stdout = page && strcmp(page, "-") == 0;
     bool good = report;
     for (int form = 0; form < 3 && good; form++) {

@@ -113,6 +113,9 @@ static bool read_run(Sweep *sweep, const json_t *object, SweepRun *run) {
     run->arguments =
         read_texts(sweep->arena, json_object_get(object, "arguments"), false, &run->n_arguments);
     run->plan = arena_strdup(sweep->arena, json_string_value(json_object_get(object, "plan")));
+    for (int k = 0; run->settings && k < n_settings; k++) {
+        if (run->settings[k] && !vary_is_plain(run->settings[k])) return false;
+    }
     return run->settings && n_settings == sweep->n_keys && run->arguments && run->plan &&
            read_count(object, "steps", (int64_t)1e9, &run->n_steps) && run->n_steps > 0 &&
            read_count(object, "eval_every", (int64_t)1e15, &run->eval_every);
@@ -134,6 +137,9 @@ static const char *read_definition(Sweep *sweep, const json_t *root) {
         n_runs > SWEEP_MOST_RUNS || !read_count(root, "stop_worse", 64, &stop_worse) ||
         !read_count(root, "rungs", 64, &n_rungs)) {
         return "is damaged";
+    }
+    for (int k = 0; k < sweep->n_keys; k++) {
+        if (!vary_is_plain(sweep->keys[k])) return "is damaged";
     }
     sweep->stop_worse = (int)stop_worse, sweep->n_rungs = (int)n_rungs;
     sweep->n_runs = (int)n_runs;

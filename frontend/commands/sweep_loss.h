@@ -5,11 +5,16 @@
 
 #include "frontend/commands/run_curve.h"
 
-/* The mean training loss over the last tenth of the steps up to one; NaN: there is none. */
-double sweep_end_loss(const RunCurve *curve, int64_t step);
+/* Of a run up to some step. */
+typedef struct SweepLoss {
+    bool counts; /* else the run is not among those that are compared */
+    double val;  /* the last in validation; NaN: none */
+    double end; /* in training, the mean over the last tenth of the steps; NaN: one is not finite */
+} SweepLoss;
 
-/* Of n curves, NULL where there is none (losses[i] is NaN then), up to steps[i]: the last
- * validation losses, if all curves have one, else as above. True: in validation. */
-bool sweep_losses(const RunCurve *const *curves, const int64_t *steps, int n, double *losses);
+SweepLoss sweep_loss_of(const RunCurve *curve, int64_t step);
+
+/* What n runs are ordered by, NaN for those that do not count. True: it is in validation. */
+bool sweep_losses(const SweepLoss *of, int n, double *out);
 
 #endif

@@ -1,7 +1,6 @@
 /* The page of a sweep: its table, all curves of losses, and the last losses against each setting.
  */
 #include "frontend/commands/run_chart.h"
-#include "frontend/commands/sweep_loss.h"
 #include "frontend/commands/sweep_report.h"
 #include "planner/show/show_html.h"
 
@@ -148,7 +147,7 @@ static void put_table(StrBuf *out, Arena *arena, const SweepReport *report, int 
     for (int i = 0; i < sweep->n_runs; i++) {
         const SweepRow *row = &report->rows[i];
         const RunFigures *f = &row->figures;
-        const bool there = row->curve, best = i == 0 && row->state == SWEEP_DONE;
+        const bool there = row->has_log, best = i == 0 && row->state == SWEEP_DONE;
         strbuf_printf(out, "\n<tr%s><td>", best ? " class=best" : "");
         put_square(out, row->run, key, colours);
         html_put(out, row->run->name);

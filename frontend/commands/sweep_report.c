@@ -1,6 +1,5 @@
 #include "frontend/commands/sweep_report.h"
 
-#include "frontend/commands/sweep_loss.h"
 #include "frontend/commands/text_columns.h"
 #include "planner/show/show_json_put.h"
 
@@ -20,25 +19,39 @@ const char *sweep_state_name(SweepState state) {
 
 /* --- rows --- */
 
-static bool read_row(Arena *arena, const SweepRun *run, SweepRow *row, Diag *diag) {
+/* Its figures; of many long runs the curves themselves would take much memory. */
+static void read_log(Arena *arena, const char *path, bool keep, SweepRow *row) {
+    Diag *why = diag_create();
+    Arena *log = keep ? arena : arena_create();
+    const RunCurve *curve = run_curve_read(log, arena_strdup(log, path), why);
+    if (curve) {
+        row->has_log = true;
+        row->figures = run_figures(log, curve);
+        row->losses = sweep_loss_of(curve, INT64_MAX);
+        row->parameters = curve->parameters;
+        row->tokens = curve->samples * curve->row_tokens;
+        row->curve = keep ? curve : NULL;
+        row->figures.curve = row->curve;
+    } else {
+        row->why = arena_strdup(arena, diag_text(why));
+    }
+    if (!keep) arena_destroy(log);
+    diag_destroy(why);
+}
+
+static bool read_row(Arena *arena, const SweepRun *run, bool keep, SweepRow *row, Diag *diag) {
     SweepResult result;
     const char *path = sweep_file(arena, run, "log.jsonl");
     *row = (SweepRow){.run = run, .state = SWEEP_WAITING, .loss = NAN, .why = ""};
     if (!sweep_result_read(arena, run, &result, diag)) return false;
-    if (access(path, F_OK) == 0) {
-        Diag *why = diag_create();
-        row->curve = run_curve_read(arena, path, why);
-        if (!row->curve) row->why = arena_strdup(arena, diag_text(why));
-        diag_destroy(why);
-        if (row->curve) row->state = SWEEP_BEGUN;
-    }
-    if (row->curve) row->figures = run_figures(arena, row->curve);
+    if (access(path, F_OK) == 0) read_log(arena, path, keep, row);
     if (!result.known) { /* a log that has no step yet is none */
+        if (row->has_log) row->state = SWEEP_BEGUN;
         row->why = "";
         return true;
     }
     row->state = result.stopped ? SWEEP_STOPPED : SWEEP_DONE;
-    if (result.exit_code == 0 && row->curve) return true;
+    if (result.exit_code == 0 && row->has_log) return true;
     row->state = SWEEP_FAILED;
     if (result.exit_code) {
         row->why =
@@ -46,7 +59,7 @@ static bool read_row(Arena *arena, const SweepRun *run, SweepRow *row, Diag *dia
     } else if (!*row->why) {
         row->why = "it has no log";
     }
-    char *end = strchr(row->why, '\n');
+    const char *end = strchr(row->why, '\n');
     if (end) row->why = arena_strndup(arena, row->why, (size_t)(end - row->why));
     return true;
 }
@@ -54,21 +67,16 @@ static bool read_row(Arena *arena, const SweepRun *run, SweepRow *row, Diag *dia
 /* Those that are done say which loss it is. */
 static void set_losses(Arena *arena, SweepReport *report) {
     const int n = report->sweep->n_runs;
-    const RunCurve **curves = ARENA_ARRAY(arena, const RunCurve *, n);
-    int64_t *steps = ARENA_ARRAY(arena, int64_t, n);
+    SweepLoss *of = ARENA_ARRAY(arena, SweepLoss, n);
     double *losses = ARENA_ARRAY(arena, double, n);
     for (int i = 0; i < n; i++) {
         const SweepRow *row = &report->rows[i];
-        const bool counts = row->state == SWEEP_DONE || report->n_done == 0;
-        curves[i] = counts ? row->curve : NULL;
-        steps[i] = INT64_MAX;
+        if (row->state == SWEEP_DONE || report->n_done == 0) of[i] = row->losses;
     }
-    report->validated = sweep_losses(curves, steps, n, losses);
+    report->validated = sweep_losses(of, n, losses);
     for (int i = 0; i < n; i++) {
         SweepRow *row = &report->rows[i];
-        if (!row->curve) continue;
-        row->loss =
-            report->validated ? row->figures.val_loss : sweep_end_loss(row->curve, INT64_MAX);
+        if (row->has_log) row->loss = report->validated ? row->losses.val : row->losses.end;
     }
 }
 
@@ -81,7 +89,7 @@ static int compare_losses(double a, double b) {
 static int compare_rows(const void *x, const void *y) {
     const SweepRow *a = x, *b = y;
     int order = (int)a->state - (int)b->state;
-    if (!order && a->state != SWEEP_DONE && a->curve && b->curve) { /* further is better */
+    if (!order && a->state != SWEEP_DONE && a->has_log && b->has_log) { /* further is better */
         order = (a->figures.last_step < b->figures.last_step) -
                 (a->figures.last_step > b->figures.last_step);
     }
@@ -134,7 +142,7 @@ static void find_groups(Arena *arena, SweepReport *report) {
     }
 }
 
-const SweepReport *sweep_report_read(Arena *arena, const char *dir, Diag *diag) {
+const SweepReport *sweep_report_read(Arena *arena, const char *dir, bool curves, Diag *diag) {
     SweepReport *report = ARENA_NEW(arena, SweepReport);
     const Sweep *sweep = report->sweep = sweep_folder_read(arena, dir, diag);
     if (!sweep) return NULL;
@@ -142,10 +150,10 @@ const SweepReport *sweep_report_read(Arena *arena, const char *dir, Diag *diag) 
     report->seed = -1;
     for (int i = 0; i < sweep->n_runs; i++) {
         SweepRow *row = &report->rows[i];
-        if (!read_row(arena, &sweep->runs[i], row, diag)) return NULL;
+        if (!read_row(arena, &sweep->runs[i], curves, row, diag)) return NULL;
         report->n_done += row->state == SWEEP_DONE;
         report->n_failed += row->state == SWEEP_FAILED;
-        report->has_val |= row->curve && isfinite(row->figures.val_loss);
+        report->has_val |= row->has_log && isfinite(row->figures.val_loss);
     }
     set_losses(arena, report);
     qsort(report->rows, (size_t)sweep->n_runs, sizeof(SweepRow), compare_rows);
@@ -205,13 +213,13 @@ static void put_rows(StrBuf *out, Arena *arena, const SweepReport *report) {
         for (int k = 0; k < sweep->n_keys; k++) {
             *cell++ = row->run->settings[k] ? row->run->settings[k] : "-";
         }
-        *cell++ = number(arena, "%.0f", row->curve ? f->last_step : (double)NAN);
-        *cell++ = number(arena, "%.4f", row->curve ? f->end_loss : (double)NAN);
+        *cell++ = number(arena, "%.0f", row->has_log ? f->last_step : (double)NAN);
+        *cell++ = number(arena, "%.4f", row->has_log ? f->end_loss : (double)NAN);
         if (report->has_val) {
-            *cell++ = number(arena, "%.4f", row->curve ? f->val_loss : (double)NAN);
+            *cell++ = number(arena, "%.4f", row->has_log ? f->val_loss : (double)NAN);
         }
-        *cell++ = number(arena, "%.0f", row->curve ? f->tokens_per_s : (double)NAN);
-        *cell++ = number(arena, "%.1f", row->curve ? f->seconds : (double)NAN);
+        *cell++ = number(arena, "%.0f", row->has_log ? f->tokens_per_s : (double)NAN);
+        *cell++ = number(arena, "%.1f", row->has_log ? f->seconds : (double)NAN);
         *cell++ = sweep_row_note(arena, row);
     }
     text_columns_put(out, cells, sweep->n_runs + 1, n_columns, 1, true);
@@ -254,13 +262,12 @@ static json_t *row_json(Arena *arena, const SweepReport *report, const SweepRow 
     json_put_new(object, "settings", settings_json(report, row->run, true));
     json_put_name(object, "state", sweep_state_name(row->state));
     if (row->state == SWEEP_FAILED) json_put_name(object, "why", row->why);
-    json_put_name(object, "log", row->curve ? sweep_file(arena, row->run, "log.jsonl") : "");
-    json_put_real(object, "parameters", row->curve ? row->curve->parameters : (double)NAN);
-    json_put_real(object, "tokens",
-                  row->curve ? row->curve->samples * row->curve->row_tokens : (double)NAN);
+    json_put_name(object, "log", row->has_log ? sweep_file(arena, row->run, "log.jsonl") : "");
+    json_put_real(object, "parameters", row->has_log ? row->parameters : (double)NAN);
+    json_put_real(object, "tokens", row->has_log ? row->tokens : (double)NAN);
     for (int f = 0; f < N_RUN_FIGURES; f++) {
         json_put_real(object, RUN_FIGURES[f].key,
-                      row->curve ? run_figure(&row->figures, f) : (double)NAN);
+                      row->has_log ? run_figure(&row->figures, f) : (double)NAN);
     }
     return object;
 }

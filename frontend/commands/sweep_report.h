@@ -5,6 +5,7 @@
 
 #include "frontend/commands/run_figures.h"
 #include "frontend/commands/sweep_folder.h"
+#include "frontend/commands/sweep_loss.h"
 
 /* In the order of the table. */
 typedef enum SweepState {
@@ -18,10 +19,13 @@ typedef enum SweepState {
 typedef struct SweepRow {
     const SweepRun *run;
     SweepState state;
-    const RunCurve *curve; /* NULL: there is no log that can be read */
-    RunFigures figures;    /* where there is one */
-    double loss;           /* that runs are ordered by; NaN: none */
-    const char *why;       /* of one that failed, or whose log cannot be read; else "" */
+    bool has_log;          /* that can be read */
+    RunFigures figures;    /* of it; without its curve, but where all are kept */
+    const RunCurve *curve; /* NULL: is not kept */
+    double parameters, tokens;
+    SweepLoss losses;
+    double loss;     /* that runs are ordered by; NaN: none */
+    const char *why; /* of one that failed, or whose log cannot be read; else "" */
 } SweepRow;
 
 /* Runs that differ in nothing but the seed. */
@@ -42,8 +46,8 @@ typedef struct SweepReport {
     int n_groups;
 } SweepReport;
 
-/* NULL: reported. */
-const SweepReport *sweep_report_read(Arena *arena, const char *dir, Diag *diag);
+/* `curves`: are kept, for the page. NULL: reported. */
+const SweepReport *sweep_report_read(Arena *arena, const char *dir, bool curves, Diag *diag);
 
 const char *sweep_state_name(SweepState state);
 /* What a cell of the table says of a run beside its figures: "stopped at 100", "failed: ...". */

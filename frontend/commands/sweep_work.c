@@ -157,7 +157,7 @@ static void tell_losses(Work *work, int r) {
     if (curve) {
         const double val = curve->series[S_VAL_LOSS].last;
         how = arena_printf(arena, "step %.0f, loss %.4f", curve->series[S_STEP].last,
-                           sweep_end_loss(curve, INT64_MAX));
+                           sweep_loss_of(curve, INT64_MAX).end);
         if (isfinite(val)) how = arena_printf(arena, "%s, %.4f in validation", how, val);
         how = arena_printf(arena, "%s, %.1f s", how, run_curve_seconds(curve));
     }
@@ -271,27 +271,30 @@ static bool run_all(Work *work) {
 static bool leave_out(Work *work, int n_rungs_left) {
     const Sweep *sweep = work->sweep;
     Arena *arena = arena_create();
+    SweepLoss *of = ARENA_ARRAY(arena, SweepLoss, sweep->n_runs);
     double *losses = ARENA_ARRAY(arena, double, sweep->n_runs);
-    const RunCurve **curves = ARENA_ARRAY(arena, const RunCurve *, sweep->n_runs);
     bool *kept = ARENA_ARRAY(arena, bool, sweep->n_runs);
     bool good = true;
-    int n_open = 0;
+    int n_open = 0, n_out = 0;
     for (int r = 0; r < sweep->n_runs; r++) {
-        const RunCurve *curve = read_curve(work, arena, r);
+        Arena *log = arena_create();
+        const RunCurve *curve = read_curve(work, log, r);
         const bool was_here = curve && curve->series[S_STEP].last >= (double)work->targets[r];
-        curves[r] = was_here ? curve : NULL;
+        if (was_here) of[r] = sweep_loss_of(curve, work->targets[r]);
+        arena_destroy(log);
     }
-    sweep_losses(curves, work->targets, sweep->n_runs, losses);
+    sweep_losses(of, sweep->n_runs, losses);
     halving_choose(losses, sweep->n_runs, sweep->stop_worse, kept);
     for (int r = 0; r < sweep->n_runs && good; r++) {
         if (work->states[r] != RUN_OPEN) continue;
         if (kept[r]) {
             n_open++;
         } else {
+            n_out++;
             good = end_run(work, r, (SweepResult){.stopped = work->targets[r]});
         }
     }
-    if (good && !work->asked->quiet) {
+    if (good && n_out > 0 && !work->asked->quiet) {
         fprintf(stderr, "rung    %d run%s go%s on; %d rung%s to come\n", n_open,
                 n_open == 1 ? "" : "s", n_open == 1 ? "es" : "", n_rungs_left,
                 n_rungs_left == 1 ? "" : "s");

@@ -43,7 +43,8 @@ static const char *read_value(lua_State *lua, SourceLoc loc, const char *key) {
     case LUA_TSTRING: {
         size_t length;
         const char *text = lua_tolstring(lua, -1, &length);
-        if (strlen(text) == length) return arena_strndup(arena, text, length);
+        if (strlen(text) == length && vary_is_plain(text))
+            return arena_strndup(arena, text, length);
         break;
     }
     default: break;
@@ -51,7 +52,7 @@ static const char *read_value(lua_State *lua, SourceLoc loc, const char *key) {
     fail(lua, loc,
          arena_printf(arena, "'%s' is %s: options are finite numbers, texts, true or false", key,
                       lua_type(lua, -1) == LUA_TNUMBER   ? "no finite number"
-                      : lua_type(lua, -1) == LUA_TSTRING ? "a text with a zero byte"
+                      : lua_type(lua, -1) == LUA_TSTRING ? "a text with control characters"
                                                          : luaL_typename(lua, -1)));
 }
 
@@ -66,6 +67,7 @@ static void read_fields(lua_State *lua, SourceLoc loc, const char *prefix, Sweep
         }
         const char *key = arena_printf(arena, "%s%s", prefix, lua_tostring(lua, -2));
         const bool has_settings = strcmp(key, "set") == 0 || strcmp(key, "teacher-set") == 0;
+        if (!vary_is_plain(key)) fail(lua, loc, "a key has control characters");
         if (lua_istable(lua, -1) && has_settings) {
             read_fields(lua, loc, arena_printf(arena, "%s.", key), out);
             continue;

@@ -7,6 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool vary_is_plain(const char *text) {
+    for (; *text; text++) {
+        if ((unsigned char)*text < ' ' || *text == 127) return false;
+    }
+    return true;
+}
+
 /* [log:]A..B[*K|+D] */
 typedef struct Range {
     double least, most, step;
@@ -115,6 +122,10 @@ bool vary_parse(Arena *arena, const char *text, bool draws, Vary *out, Diag *dia
         return false;
     }
     out->key = arena_strndup(arena, text, (size_t)(equals - text));
+    if (!vary_is_plain(text)) {
+        diag_error(diag, NO_LOC, "--vary: a text has control characters");
+        return false;
+    }
     Range range;
     if (!read_range(equals + 1, &range)) return add_list(arena, out, equals + 1, diag);
     const char *why = check_range(&range, draws);

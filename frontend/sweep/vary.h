@@ -25,6 +25,9 @@ typedef struct Vary {
     double least, most;
 } Vary;
 
+/* Has no control characters, which would garble tables and terminals. */
+bool vary_is_plain(const char *text);
+
 /* `draws`: ranges may be without a step. False: reported. */
 bool vary_parse(Arena *arena, const char *text, bool draws, Vary *out, Diag *diag);
 
