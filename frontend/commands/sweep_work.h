@@ -16,6 +16,6 @@ typedef struct SweepWork {
 
 /* Runs what has no result yet. Ctrl-C and SIGTERM end the runs after their steps. Returns
  * EXIT_DONE, EXIT_FAILED (reported, or a run failed), or EXIT_INTERRUPTED. */
-int sweep_work(const SweepWork *work, Diag *diag);
+int sweep_work(const SweepWork *asked, Diag *diag);
 
 #endif
