@@ -86,7 +86,8 @@ static const char STYLE[] =
     "th{cursor:pointer;white-space:nowrap}th:hover{color:var(--ink)}"
     "th[data-up='1']::after{content:' \\25b4'}th[data-up='0']::after{content:' \\25be'}"
     "td:last-child,th:last-child{text-align:left;color:var(--dim)}td:first-child{min-width:4em}"
-    "tr.best td{font-weight:600}tbody tr:hover{background:var(--page)}"
+    "dd,.legend{overflow-wrap:anywhere}tr.best td{font-weight:600}tbody "
+    "tr:hover{background:var(--page)}"
     ".legend span{margin-right:14px;white-space:nowrap}.lead{color:var(--dim);margin:0 0 10px}"
     "polyline.run{stroke:currentColor;stroke-width:1.5}polyline.run:hover{stroke-width:4}"
     "circle.run{fill:currentColor}polyline.best{stroke:var(--dim);stroke-dasharray:4 4}\n";

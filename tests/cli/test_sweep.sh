@@ -53,8 +53,6 @@ fails 'file as folder' 2 'is no folder' sweep "${tiny[@]}" --vary lr=1,2 --dir "
 fails 'stop-at' 2 'the run has 6 steps' train "${tiny[@]}" --stop-at 7
 printf 'return { {lr = 1e-3}, {lr = {}} }' >"$folder/bad.lua"
 fails 'script' 2 "'lr' is table" sweep "${tiny[@]}" "${dir[@]}" --trials "$folder/bad.lua"
-printf 'while true do end' >"$folder/bad.lua"
-fails 'endless script' 2 'bad.lua' sweep "${tiny[@]}" "${dir[@]}" --trials "$folder/bad.lua"
 result 'nothing was made' "$(ls -d "$folder/bad" 2>/dev/null)"
 
 # --- scripts, and what runs come to ---
