@@ -41,12 +41,14 @@ const CliCommand CLI_COMMANDS[] = {
      {{"forms (default: text)", IN_FORMS}},
      "Given a run log of perilune train instead (a .jsonl file), says how the run went, with its\n"
      "loss as a curve of characters, --json, or all its curves as a page (--html); of a file of\n"
-     "weights or a checkpoint (safetensors) says what is in it, with --json, too.\n\n"
+     "weights or a checkpoint (safetensors) says what is in it, with --json, too; of a sweep's\n"
+     "folder its runs, the best first, in all three forms.\n\n"
      "  perilune show gpt.plan\n"
      "  perilune show gpt.plan --html -o gpt.html\n"
      "  perilune show run.jsonl\n"
      "  perilune show run.jsonl --html -o loss.html\n"
      "  perilune show run.ckpt\n"
+     "  perilune show runs/ --html -o runs.html\n"
      "  perilune show gpt.plan --trace --profile cpu.json -o predicted.json\n",
      cmd_show},
     {"check",
@@ -350,7 +352,8 @@ const CliCommand CLI_COMMANDS[] = {
      "RUNS are logs that train --log wrote (.jsonl), or tables with columns parameters, tokens,\n"
      "loss and perhaps name (.csv): six runs or more, of three sizes and three numbers of tokens\n"
      "at least, all of one kind and on one kind of data. Prints the law, how sure it is, and the\n"
-     "best use of some budgets of FLOPs. -o writes the law, for perilune budget --law.\n\n"
+     "best use of some budgets of FLOPs. -o writes the law, for perilune budget --law. The folder\n"
+     "of a sweep stands for the logs of its runs.\n\n"
      "  perilune fit runs/*.jsonl -o law.json --html law.html\n"
      "  perilune fit runs.csv --json\n",
      cmd_fit},
