@@ -88,7 +88,7 @@ SANITIZED_ONLY := $(addprefix test_,blend chat chat_jinja cluster collective_tim
                     control_lost dataset event_file exchange_cost file frontend hf hf_newer hf_quantized host ir \
                     islands jinja judge launch lua_match metrics model_cost node_cost outer_step pack packed_text \
                     path pipeline_sim rent safetensors scaling_law schedule sentencepiece show_scale \
-                    simulate_candidate spans step_cost token_file tokenizer trace train_bpe train_processes \
+                    simulate_candidate spans step_cost sweep token_file tokenizer trace train_bpe train_processes \
                     train_unigram validate validate_published verify_division verify_plan verify_update)
 SANITIZED_SCRIPTS := $(addprefix tests/cli/test_,cli.sh checkpoints.sh hf.sh) # by test_cli_sanitized.sh
 # As are those of CUDA's kernels whose PTX is run (tests/ptx), all variants of it.

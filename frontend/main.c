@@ -41,12 +41,14 @@ const CliCommand CLI_COMMANDS[] = {
      {{"forms (default: text)", IN_FORMS}},
      "Given a run log of perilune train instead (a .jsonl file), says how the run went, with its\n"
      "loss as a curve of characters, --json, or all its curves as a page (--html); of a file of\n"
-     "weights or a checkpoint (safetensors) says what is in it, with --json, too.\n\n"
+     "weights or a checkpoint (safetensors) says what is in it, with --json, too; of a sweep's\n"
+     "folder its runs, the best first, in all three forms.\n\n"
      "  perilune show gpt.plan\n"
      "  perilune show gpt.plan --html -o gpt.html\n"
      "  perilune show run.jsonl\n"
      "  perilune show run.jsonl --html -o loss.html\n"
      "  perilune show run.ckpt\n"
+     "  perilune show runs/ --html -o runs.html\n"
      "  perilune show gpt.plan --trace --profile cpu.json -o predicted.json\n",
      cmd_show},
     {"check",
@@ -120,6 +122,25 @@ const CliCommand CLI_COMMANDS[] = {
      "\\\n"
      "      --steps 90000 --checkpoint run.ckpt --checkpoint-every 500 --continue\n",
      cmd_train},
+    {"sweep",
+     "PLAN|MODEL.lua",
+     "many runs of train that differ in some settings: the best, a table, a page",
+     {{"options", IN_SWEEP},
+      {"of each run, as train has them", IN_TRAINING},
+      {"planning, when given MODEL.lua", IN_PLANNING | IN_LAYOUT | IN_TEACHING}},
+     "All combinations of what --vary says are runs (or --random N of them), each in a folder of\n"
+     "its own in --dir. Keys are options of train without dashes, and set.NAME for settings of "
+     "the\n"
+     "model. All runs are planned and checked before the first one starts. Interrupted, the same\n"
+     "command goes on; show, compare and fit take the folder.\n\n"
+     "  perilune sweep models/gpt.lua --vary lr=1e-3..8e-3*2 --vary seed=1..3 --dir runs \\\n"
+     "      --data text.txt --steps 300 --jobs 2 --html runs.html\n"
+     "  perilune sweep models/gpt.lua --vary lr=log:1e-4..1e-1 --vary set.layers=1..6 \\\n"
+     "      --random 27 --stop-worse 3 --dir random --data text.txt --eval-every 50\n"
+     "  perilune sweep models/gpt.lua --trials ladder.lua --dir ladder --data text.txt --dry-run\n"
+     "  perilune sweep models/gpt.lua --vary mesh='t=2;d=2' --dir meshes --data text.txt \\\n"
+     "      --write-jobs jobs.txt\n",
+     cmd_sweep},
     {"job",
      "PLAN|MODEL.lua [TRAIN-ARGUMENT]...",
      "writes the script that starts a training run on a cluster's machines",
@@ -331,18 +352,20 @@ const CliCommand CLI_COMMANDS[] = {
      "RUNS are logs that train --log wrote (.jsonl), or tables with columns parameters, tokens,\n"
      "loss and perhaps name (.csv): six runs or more, of three sizes and three numbers of tokens\n"
      "at least, all of one kind and on one kind of data. Prints the law, how sure it is, and the\n"
-     "best use of some budgets of FLOPs. -o writes the law, for perilune budget --law.\n\n"
+     "best use of some budgets of FLOPs. -o writes the law, for perilune budget --law. The folder\n"
+     "of a sweep stands for the logs of its runs.\n\n"
      "  perilune fit runs/*.jsonl -o law.json --html law.html\n"
      "  perilune fit runs.csv --json\n",
      cmd_fit},
     {"compare",
-     "A B [C]...",
+     "A [B]...",
      "says what two plans differ in and what it costs, or how runs went",
      {{"options", IN_COMPARE}},
      "Times are predicted for the device that each plan was made for, or with --cluster for the\n"
      "cluster's, which also tells traffic inside nodes from traffic between them.\n\n"
-     "Given run logs of perilune train instead (2 to 16 .jsonl files): losses, speeds,\n"
-     "and whether each is the first one's curve, or where they part; --html draws them.\n\n"
+     "Given run logs of perilune train instead (2 to 16 .jsonl files, or the folder of a sweep):\n"
+     "losses, speeds, and whether each is the first one's curve, or where they part; --html draws "
+     "them.\n\n"
      "  perilune compare a.plan b.plan\n"
      "  perilune compare a.plan b.plan --cluster selene --json\n"
      "  perilune compare one_rank.jsonl eight_ranks.jsonl\n"

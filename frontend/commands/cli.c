@@ -69,22 +69,29 @@ const CliCommand *cli_find_command(const char *name) {
     return NULL;
 }
 
-static bool takes(const CliCommand *command, int option) {
-    for (int s = 0; s < MAX_SECTIONS; s++) {
-        if (command->sections[s].groups & CLI_OPTIONS[option].groups) return true;
+const char *cli_nearest_option(const char *name, int groups) {
+    const char *known[N_OPTIONS + 1];
+    int n_known = 0;
+    for (int i = 0; i < N_OPTIONS; i++) {
+        if (CLI_OPTIONS[i].groups & groups) known[n_known++] = CLI_OPTIONS[i].name;
     }
-    return false;
+    known[n_known] = NULL;
+    return nearest_name(name, known);
+}
+
+static int groups_of(const CliCommand *command) {
+    int groups = 0;
+    for (int s = 0; s < MAX_SECTIONS; s++) groups |= command->sections[s].groups;
+    return groups;
+}
+
+static bool takes(const CliCommand *command, int option) {
+    return CLI_OPTIONS[option].groups & groups_of(command);
 }
 
 /* Says what is wrong with an option that the command does not take, and what might be meant. */
 static int unknown_option(const CliCommand *command, const char *given, const char *name) {
-    const char *known[N_OPTIONS + 1];
-    int n_known = 0;
-    for (int i = 0; i < N_OPTIONS; i++) {
-        if (takes(command, i)) known[n_known++] = CLI_OPTIONS[i].name;
-    }
-    known[n_known] = NULL;
-    const char *nearest = nearest_name(name, known);
+    const char *nearest = cli_nearest_option(name, groups_of(command));
     if (nearest) {
         return cli_usage_error("%s: unknown option '%s'; did you mean --%s?", command->name, given,
                                nearest);

@@ -52,6 +52,7 @@ enum CliGroup {
     IN_BUDGET = 1 << 25,
     IN_RENT = 1 << 26,
     IN_JOB = 1 << 27,
+    IN_SWEEP = 1 << 28,
     IN_SEARCHED = 1 << 17, /* no command's: what a search chooses where it is not given */
     IN_RUNS = IN_TRAINING | IN_GENERATION | IN_EVALUATION,
     IN_ALL = ~IN_SEARCHED
@@ -145,6 +146,9 @@ static inline bool cli_given(const CliArgs *args, CliOption option) {
  * between them. Moves *text on, to NULL behind the last. */
 const char *cli_next_cluster(const CliArgs *args, const char **text);
 
+/* What `name` might have been meant to be among options of these groups; NULL: nothing near. */
+const char *cli_nearest_option(const char *name, int groups);
+
 /* Whole text as a number; false when it is none or does not fit. */
 bool cli_parse_int(const char *text, int64_t *out);
 bool cli_parse_real(const char *text, double *out); /* finite */
@@ -188,6 +192,7 @@ int cmd_import(CliArgs *args);
 int cmd_export(CliArgs *args);
 int cmd_average(CliArgs *args);
 int cmd_job(CliArgs *args);
+int cmd_sweep(CliArgs *args);
 int cmd_tokenizer(CliArgs *args);
 
 #endif

@@ -207,10 +207,14 @@ bool cli_try_outputs(const CliArgs *args, Diag *diag) {
     return true;
 }
 
-/* Of several processes only the first writes; which it is, train and generate know later. */
+/* Of several processes only the first writes; which it is, train and generate know later. Those of
+ * a sweep's runs are names in folders that are not there yet. */
 static int check_opening(const CliArgs *args) {
     int status = -1;
-    if (args->command->run == cmd_train || args->command->run == cmd_generate) return -1;
+    if (args->command->run == cmd_train || args->command->run == cmd_generate ||
+        args->command->run == cmd_sweep) {
+        return -1;
+    }
     Diag *diag = diag_create();
     if (!cli_try_outputs(args, diag) || !cli_try_path(written_mask(args), diag)) {
         status = cli_fail(diag, EXIT_USAGE);

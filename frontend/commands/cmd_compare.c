@@ -3,6 +3,7 @@
 #include "frontend/commands/compare_runs.h"
 #include "frontend/commands/profile_args.h"
 #include "frontend/commands/run_curve.h"
+#include "frontend/commands/sweep_folder.h"
 #include "frontend/lua/cluster_read.h"
 #include "planner/show/compare.h"
 
@@ -27,13 +28,13 @@ static bool compare_plans(CliArgs *args, const Cluster *cluster, StrBuf *out, Di
                                      : compare_text(out, sides, cluster, diag);
 }
 
-static bool compare_logs(CliArgs *args, StrBuf *out, Diag *diag) {
+static bool compare_logs(CliArgs *args, const char *const *paths, int n, StrBuf *out, Diag *diag) {
     RunsForm form = cli_given(args, OPT_HTML)   ? RUNS_HTML
                     : cli_given(args, OPT_JSON) ? RUNS_JSON
                                                 : RUNS_TEXT;
     int n_logs = 0;
-    for (int i = 0; i < args->n_operands; i++) n_logs += is_run_log(args->operands[i]);
-    if (n_logs < args->n_operands) {
+    for (int i = 0; i < n; i++) n_logs += is_run_log(paths[i]);
+    if (n_logs < n) {
         diag_error(diag, NO_LOC, "compare: logs of runs (.jsonl) with each other, or two plans");
     } else if (n_logs < 2 || n_logs > COMPARE_MOST_RUNS) {
         diag_error(diag, NO_LOC, "compare: takes 2 to %d logs, not %d", COMPARE_MOST_RUNS, n_logs);
@@ -42,21 +43,30 @@ static bool compare_logs(CliArgs *args, StrBuf *out, Diag *diag) {
     } else if (cli_given(args, OPT_HTML) && cli_given(args, OPT_JSON)) {
         diag_error(diag, NO_LOC, "--json: one form at a time");
     } else {
-        return compare_runs(out, args->operands, args->n_operands, form, diag);
+        return compare_runs(out, paths, n, form, diag);
     }
     return false;
 }
 
 int cmd_compare(CliArgs *args) {
+    if (args->n_operands == 1 && !is_sweep_folder(args->operand)) {
+        return cli_usage_error("compare: which B? see perilune help compare");
+    }
     Diag *diag = diag_create();
     StrBuf out = strbuf_create();
     int status = EXIT_DONE;
     const char *name = cli_text(args, OPT_CLUSTER, NULL);
     bool logs = false;
-    for (int i = 0; i < args->n_operands; i++) logs = logs || is_run_log(args->operands[i]);
+    const char **paths;
+    int n = 0;
+    bool good =
+        sweep_expand_operands(args->arena, args->operands, args->n_operands, &paths, &n, diag);
+    for (int i = 0; i < n; i++) logs = logs || is_run_log(paths[i]);
     const Cluster *cluster = name && !logs ? cluster_read(args->arena, name, NULL, diag) : NULL;
-    bool good = logs ? compare_logs(args, &out, diag)
-                     : (!name || cluster) && compare_plans(args, cluster, &out, diag);
+    if (good) {
+        good = logs ? compare_logs(args, paths, n, &out, diag)
+                    : (!name || cluster) && compare_plans(args, cluster, &out, diag);
+    }
     if (!good) {
         status = EXIT_USAGE;
     } else if (!cli_write(cli_text(args, OPT_OUTPUT, NULL), &out, diag)) {

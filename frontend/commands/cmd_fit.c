@@ -1,6 +1,7 @@
 /* perilune fit: a scaling law of finished runs. */
 #include "frontend/commands/cli.h"
 #include "frontend/commands/fit_runs.h"
+#include "frontend/commands/sweep_folder.h"
 
 /* The law to -o, the page to --html, what it says to standard output, unless one of these goes
  * there. */
@@ -48,7 +49,11 @@ int cmd_fit(CliArgs *args) {
     FitReport report = {0};
     int status = EXIT_USAGE;
     LawFit *fit = NULL;
-    if (fit_runs_read(args->arena, args->operands, args->n_operands, &report, diag)) {
+    const char **paths;
+    int n_paths;
+    if (sweep_expand_operands(args->arena, args->operands, args->n_operands, &paths, &n_paths,
+                              diag) &&
+        fit_runs_read(args->arena, paths, n_paths, &report, diag)) {
         fit = fit_law(args->arena, report.runs, report.n_runs, diag);
     }
     if (fit) {

@@ -7,6 +7,7 @@
 #include "frontend/commands/show_cuda.h"
 #include "frontend/commands/show_run.h"
 #include "frontend/commands/show_weights.h"
+#include "frontend/commands/sweep_report.h"
 #include "ir/base/file.h"
 #include "ir/base/json.h"
 #include "planner/plan/plan_text.h"
@@ -172,12 +173,37 @@ static int show_plan(CliArgs *args, ShowFunction *form, Diag *diag) {
     return write_form(form, &device, plan, path, diag) ? EXIT_DONE : EXIT_FAILED;
 }
 
+/* A sweep's folder. */
+static int show_sweep(CliArgs *args, ShowFunction *form, Diag *diag) {
+    if (!check_predicts(args, "a sweep", diag)) return EXIT_USAGE;
+    void (*put)(StrBuf *, Arena *, const SweepReport *) =
+        form == show_html        ? sweep_report_html
+        : form == show_cuda_json ? sweep_report_json
+        : form == show_cuda_text ? sweep_report_text
+                                 : NULL;
+    if (!put) {
+        diag_error(diag, NO_LOC, "%s: a sweep is shown as text, with --json or with --html",
+                   args->operand);
+        return EXIT_USAGE;
+    }
+    const SweepReport *report =
+        sweep_report_read(args->arena, args->operand, form == show_html, diag);
+    if (!report) return EXIT_USAGE;
+    StrBuf text = strbuf_create();
+    put(&text, args->arena, report);
+    bool good = cli_write(cli_text(args, OPT_OUTPUT, NULL), &text, diag);
+    strbuf_destroy(&text);
+    return good ? EXIT_DONE : EXIT_FAILED;
+}
+
 int cmd_show(CliArgs *args) {
     Diag *diag = diag_create();
     ShowFunction *form = choose_form(args, diag);
     int status = EXIT_USAGE;
     if (form && is_run_log(args->operand) && !cli_given(args, OPT_VALUES)) {
         status = show_log(args, form, diag);
+    } else if (form && !cli_given(args, OPT_VALUES) && is_sweep_folder(args->operand)) {
+        status = show_sweep(args, form, diag);
     } else if (form && is_weights(args->operand)) {
         status = show_weights(args, form, diag);
     } else if (form && cli_given(args, OPT_VALUES)) {

@@ -139,6 +139,12 @@ static bool set_decay(TrainRun *run) {
 /* False: reported. */
 static bool set_rate(TrainRun *run) {
     run->n_steps = cli_int(run->args, OPT_STEPS, DEFAULT_STEPS);
+    run->last_step = cli_int(run->args, OPT_STOP_AT, run->n_steps);
+    if (run->last_step > run->n_steps) {
+        diag_error(run->diag, NO_LOC, "train: --stop-at: the run has %" PRId64 " steps",
+                   run->n_steps);
+        return false;
+    }
     run->eval_every = cli_int(run->args, OPT_EVAL_EVERY, 0);
     int64_t warmup = run->n_steps / 10 < 100 ? run->n_steps / 10 : 100;
     run->rate.n_steps = run->n_steps;
@@ -402,10 +408,10 @@ static bool take_step(TrainRun *run, int64_t step) {
         return false;
     }
     run->stopped |= engine_args_any(&run->options, is_interrupted());
-    bool is_last = run->steps_done == run->n_steps || run->stopped;
+    bool is_last = run->steps_done == run->last_step || run->stopped;
     /* One that goes on later validates where it would have without a stop: so its log is the same.
      */
-    const bool ends = run->steps_done == run->n_steps || (run->stopped && !run->checkpoint.to);
+    const bool ends = run->steps_done == run->n_steps || (is_last && !run->checkpoint.to);
     const char *names[BLEND_MOST_SOURCES];
     run->log.ends = is_last;
     run->is_validated = false;
@@ -447,7 +453,7 @@ static bool run_steps(TrainRun *run) {
     run->progress =
         progress_start(stderr, run->n_steps, run->quiet ? PROGRESS_QUIET : PROGRESS_AUTO);
     good = meet(run, NULL);
-    while (good && run->steps_done < run->n_steps && !run->stopped) {
+    while (good && run->steps_done < run->last_step && !run->stopped) {
         const int64_t step = run->steps_done + 1;
         good = follow_ramp(run, step) && take_step(run, step);
     }
@@ -478,6 +484,26 @@ static bool join_islands(TrainRun *run) {
     return false;
 }
 
+/* Options against the plan. */
+static bool check_plan(TrainRun *run) {
+    if (!train_ramp_from_args(run->args, run->plan, &run->ramp, run->diag)) return false;
+    if (cli_given(run->args, OPT_SAVE_EMA) && plan_ema_decay(run->plan) == 0) {
+        diag_error(run->diag, NO_LOC,
+                   "train: --save-ema: the plan keeps no average of the weights; plan with --ema "
+                   "DECAY");
+        return false;
+    }
+    return set_rate(run) && train_checkpoint_check(run->args, run->plan, run->diag) &&
+           rollout_check_options(run->args, run->plan, run->diag) &&
+           train_choices_options(run->args, run->plan, &run->choices, run->diag) &&
+           train_islands_check(run->args, run->plan, &run->islands, run->diag);
+}
+
+bool train_check(CliArgs *args, Plan *plan, Diag *diag) {
+    TrainRun run = {.args = args, .diag = diag, .plan = plan, .full_plan = plan};
+    return check_options(&run) && check_plan(&run);
+}
+
 /* Up to the first step all that fails is wrong input. */
 static bool prepare(TrainRun *run) {
     run->quiet = cli_given(run->args, OPT_QUIET);
@@ -494,20 +520,7 @@ static bool prepare(TrainRun *run) {
     if (!run->plan) return false;
     run->full_plan = run->plan;
     run->failure = EXIT_USAGE;
-    if (!train_ramp_from_args(run->args, run->plan, &run->ramp, run->diag)) return false;
-    if (cli_given(run->args, OPT_SAVE_EMA) && plan_ema_decay(run->plan) == 0) {
-        diag_error(run->diag, NO_LOC,
-                   "train: --save-ema: the plan keeps no average of the weights; plan with --ema "
-                   "DECAY");
-        return false;
-    }
-    if (!set_rate(run) || !train_checkpoint_check(run->args, run->plan, run->diag) ||
-        !rollout_check_options(run->args, run->plan, run->diag) ||
-        !train_choices_options(run->args, run->plan, &run->choices, run->diag) ||
-        !train_islands_check(run->args, run->plan, &run->islands, run->diag)) {
-        return false;
-    }
-    if (!join_job(run)) return false;
+    if (!check_plan(run) || !join_job(run)) return false;
     if (!train_data_open(run->args, run->plan, &run->data, run->diag) ||
         !train_alike_check(run->args, &run->data, &run->options, run->diag) ||
         !train_choices_open(run->args, &run->data, &run->options, &run->choices, run->diag) ||

@@ -161,7 +161,8 @@ static void put_chart(StrBuf *out, const RunFigures *runs, int n, int series, bo
         const Series *shown = &runs[r].curve->series[series];
         if (shown->count == 0) continue;
         snprintf(classes[r], sizeof(classes[r]), "source hue%d", r % N_HUES);
-        lines[n_lines++] = (ChartLine){runs[r].curve, shown, classes[r], series == S_VAL_LOSS};
+        lines[n_lines++] = (ChartLine){runs[r].curve, shown, classes[r], series == S_VAL_LOSS,
+                                       runs[r].curve->path};
     }
     if (n_lines == 0) return;
     const char *title = lines[0].series->title;

@@ -16,11 +16,7 @@ enum { NAME_CHARACTERS = 50, ONE_NODE_RANKS = 8 };
 
 static void describe_word(StrBuf *out, const char *text) {
     strbuf_put(out, " ");
-    if (job_text_is_plain(text) || (text[0] == '-' && job_text_is_plain(text + 2))) {
-        strbuf_put(out, text);
-    } else {
-        job_put_shell(out, text);
-    }
+    job_put_word(out, text);
 }
 
 void job_args_describe(const CliArgs *args, StrBuf *out) {
@@ -293,7 +289,7 @@ static const char *default_name(Arena *arena, const char *path) {
     return *name ? name : "perilune";
 }
 
-static const char *own_program(Arena *arena) {
+const char *job_args_own_program(Arena *arena) {
     char path[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", path, sizeof(path));
     return n > 0 && n < (ssize_t)sizeof(path) ? arena_strndup(arena, path, (size_t)n) : "perilune";
@@ -336,7 +332,7 @@ static bool read_texts(JobArgs *job, Diag *diag) {
         return false;
     }
     spec->program =
-        cli_text(args, OPT_PROGRAM, spec->image ? "perilune" : own_program(args->arena));
+        cli_text(args, OPT_PROGRAM, spec->image ? "perilune" : job_args_own_program(args->arena));
     spec->plan = cli_text(args, OPT_PLAN_AT, args->operand);
     spec->directory = cli_text(args, OPT_CHDIR, NULL);
     return true;

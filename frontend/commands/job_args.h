@@ -17,6 +17,9 @@ typedef struct JobArgs {
 /* The command line that made it, quoted for a shell. */
 void job_args_describe(const CliArgs *args, StrBuf *out);
 
+/* Where this program is. */
+const char *job_args_own_program(Arena *arena);
+
 /* Parses what train is given. Returns -1 to go on, or the exit code. */
 int job_args_parse_train(JobArgs *job);
 

@@ -97,7 +97,13 @@ static void put_curve(StrBuf *out, const ChartLine *line, const Scale *scale) {
         if (count == 0) continue;
         strbuf_printf(out, "%.1f,%.1f ", scale_x(scale, x / count), scale_y(scale, y / count));
     }
-    strbuf_put(out, "\" />\n");
+    strbuf_put(out, "\">");
+    if (line->title) {
+        strbuf_put(out, "<title>");
+        html_put(out, line->title);
+        strbuf_put(out, "</title>");
+    }
+    strbuf_put(out, "</polyline>\n");
 }
 
 /* Measured now and then: every one is drawn as a point. */

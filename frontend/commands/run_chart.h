@@ -14,6 +14,7 @@ typedef struct ChartLine {
     const Series *series;
     const char *class; /* "training", "validation" or "source hueN" */
     bool points;
+    const char *title; /* told where one points at it; NULL: nothing is */
 } ChartLine;
 
 /* The page up to its first section: the head, and a heading. */

@@ -16,8 +16,8 @@ static const struct {
 static void put_panel(StrBuf *out, const RunCurve *curve, const Series *series, bool from_zero) {
     const Series *loss = &curve->series[S_LOSS], *val = &curve->series[S_VAL_LOSS];
     bool both = series == loss && val->count > 0;
-    const ChartLine lines[] = {{curve, series, "training", false},
-                               {curve, val, "validation", true}};
+    const ChartLine lines[] = {{curve, series, "training", false, NULL},
+                               {curve, val, "validation", true, NULL}};
     if (series->count == 0) return;
     strbuf_put(out, "<section><h2>");
     html_put(out, series->title);
@@ -36,7 +36,8 @@ static void put_sources(StrBuf *out, const RunCurve *curve) {
     for (int i = 0; i < sources->count; i++) {
         if (sources->items[i].count == 0) continue;
         snprintf(classes[n], sizeof(classes[n]), "source hue%d", n % N_HUES);
-        lines[n] = (ChartLine){curve, &sources->items[i], classes[n], true};
+        lines[n] =
+            (ChartLine){curve, &sources->items[i], classes[n], true, sources->items[i].title};
         n++;
     }
     if (n == 0) return;

@@ -53,6 +53,7 @@ typedef struct TrainRun {
     int64_t first_step;   /* after those that a checkpoint had done */
     int64_t first_sample; /* of this process, as they are counted */
     int64_t n_steps, eval_every, steps_done;
+    int64_t last_step;        /* of this run: n_steps, or --stop-at's */
     int32_t *tokens, *labels; /* [global_batch, seq] */
     int64_t n_active;         /* parameters that a token meets */
     double loss, training_seconds, n_tokens;
@@ -70,6 +71,10 @@ typedef struct TrainRun {
     WeightsBegun begun; /* what --load did not have */
     int failure;        /* exit code when preparing fails */
 } TrainRun;
+
+/* All that train says of its options for `plan`, which is the operand's, before it looks at data
+ * and other processes. False: reported. */
+bool train_check(CliArgs *args, Plan *plan, Diag *diag);
 
 /* Of all ranks' arenas. */
 int64_t train_run_planned_bytes(const Plan *plan);

@@ -89,6 +89,8 @@ void job_put_ranks(StrBuf *out, const JobSpec *job);
 
 /* As one word of a POSIX shell. */
 void job_put_shell(StrBuf *out, const char *text);
+/* The same, but plain texts and options as they are. */
+void job_put_word(StrBuf *out, const char *text);
 /* As a double-quoted scalar of YAML; `expanded`: where Kubernetes replaces $(NAME). */
 void job_put_yaml(StrBuf *out, const char *text, bool expanded);
 /* Within a comment: without control characters and what else ends a line. */

@@ -18,6 +18,15 @@ void job_put_shell(StrBuf *out, const char *text) {
     strbuf_put(out, "'");
 }
 
+void job_put_word(StrBuf *out, const char *text) {
+    const char *name = strncmp(text, "--", 2) == 0 ? text + 2 : text;
+    if (job_text_is_plain(name)) {
+        strbuf_put(out, text);
+    } else {
+        job_put_shell(out, text);
+    }
+}
+
 /* Line breaks of YAML 1.1, and what it does not count as printable. */
 static bool is_escaped(uint32_t c) {
     return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x2028 || c == 0x2029 || c == 0xfeff ||

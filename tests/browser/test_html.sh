@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The HTML pages of plans and of runs in headless Chromium: they draw, log nothing, fetch nothing and
-# fit the screen. The pages of plans are those of tests/unit/test_show.c; a probe added to a copy of each
+# The HTML pages of plans, of runs and of sweeps in headless Chromium: they draw, log nothing, fetch
+# nothing and fit the screen. The pages of plans are those of tests/unit/test_show.c; a probe added to a copy of each
 # writes down what only the browser knows.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -50,5 +50,38 @@ probe='<p id="probe"><script>
 </script>'
 begin 'html page of runs in a browser'
 for width in 1280 600; do open "$folder/runs.html" "$width" && found "page=$width"; done
+end
+
+# A sweep of three runs, the best of them last; its table is sorted by clicks on names of columns.
+mkdir "$folder/sweep"
+long=$(printf 'kind-%.0s' {1..40})
+{
+    echo '{"perilune_sweep":1,"model":"m.lua","keys":["lr","set.kind"],"outputs":[],"checkpoint":null,'
+    echo '"stop_worse":0,"rungs":0,"runs":['
+    for i in 1 2 3; do
+        echo "{\"settings\":[\"1e-$((5 - i))\",\"$long$i\"],\"steps\":2,\"eval_every\":0,\"plan\":\"0\","
+        echo '"arguments":[]}'"$([ "$i" -eq 3 ] || echo ,)"
+        mkdir "$folder/sweep/00$i"
+        printf '{"step":%d,"loss":'$((5 - i))'}\n' 1 2 >"$folder/sweep/00$i/log.jsonl"
+        echo '{"exit":0}' >"$folder/sweep/00$i/result.json"
+    done
+    echo ']}'
+} >"$folder/sweep/sweep.json"
+write_pages "$perilune" show "$folder/sweep" --html -o "$folder/sweep.html"
+probe='<p id="probe"></p><script>(function () {
+  var names = [...document.querySelectorAll("th")], rows = () => [...document.querySelectorAll("tbody tr")]
+    .map(row => +row.cells[0].textContent.slice(-1)).join("")
+  var said = "page=" + document.documentElement.scrollWidth + " " + rows()
+  names.find(name => name.textContent === "lr").click()
+  said += " " + rows()
+  names.find(name => name.textContent === "loss").click()
+  said += " " + rows()
+  names.find(name => name.textContent === "loss").click()
+  document.getElementById("probe").textContent = said + " " + rows()
+})()</script>'
+begin 'html page of a sweep in a browser'
+open "$folder/sweep.html" 600 && found 'page=600 321 123 321 123'
+[ "$(grep -c '<polyline class="run v[012]"' "$folder/dom")" -eq 3 ] || fail 'no curve for each run'
+[ "$(grep -c '<circle class="run v' "$folder/dom")" -eq 6 ] || fail 'no point for each run and setting'
 end
 [ "$n_failed" -eq 0 ]
