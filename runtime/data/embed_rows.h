@@ -1,0 +1,52 @@
+/* Groups of texts that belong together (a query, what answers it, perhaps others that do not) ->
+ * windows of [seq] tokens, so many groups in each: a model compares each query with all answers of
+ * its window. Documents (token_mask.h) end with the number of their role, 0 the query, the only
+ * token that counts, and those of a group follow each other.
+ *
+ * No text stands in a window twice, where others can be found, as it would be an answer and none.
+ * Texts lose their ends where they are longer than `length`, and the longest ones of a window where
+ * it has no room; tokens around them stay. In place of its role a text then has role * groups +
+ * group, which class_row_finish (class_rows.h) makes a label, with `pad` in its place.
+ */
+#ifndef RUNTIME_DATA_EMBED_ROWS_H
+#define RUNTIME_DATA_EMBED_ROWS_H
+
+#include "runtime/data/token_buffer.h"
+
+typedef struct EmbedRowOptions {
+    size_t seq;
+    size_t groups, count; /* in a window; texts of each */
+    size_t length;        /* of a text, at most */
+    uint32_t pad;
+    bool last; /* a text's last token may be `pad`, which ends it; no other may that is a text's */
+} EmbedRowOptions;
+
+typedef struct EmbedTotals {
+    int64_t n_groups, n_rows;
+    int64_t n_texts, n_tokens; /* before anything is cut, roles not among them */
+    int64_t n_kept;            /* tokens that are in windows, likewise */
+    int64_t n_cut;             /* texts */
+    int64_t n_short;           /* windows of fewer groups */
+} EmbedTotals;
+
+void embed_add_totals(EmbedTotals *sum, const EmbedTotals *more);
+
+/* A document without its last token. */
+typedef struct EmbedText {
+    size_t begin, length, n_around;
+    uint32_t role;
+    uint64_t hash; /* of its tokens */
+} EmbedText;
+
+/* All documents of the buffer, from malloc. NULL: one has `pad` within, or there is none; reported.
+ */
+EmbedText *embed_find_texts(const TokenBuffer *buffer, const EmbedRowOptions *options,
+                            int64_t *out_count, Diag *diag);
+/* How many tokens a text has where it may have `most`, and these (out may be NULL). */
+size_t embed_take_text(const TokenBuffer *buffer, const EmbedText *text, size_t most,
+                       uint32_t *out);
+
+/* False: no memory, no text, one with `pad` within, or no room for so many; reported. */
+bool embed_rows(TokenBuffer *buffer, const EmbedRowOptions *options, EmbedTotals *out, Diag *diag);
+
+#endif
