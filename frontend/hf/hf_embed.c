@@ -38,9 +38,7 @@ const char *hf_embed_architecture(Arena *arena, const HfType *type) {
 }
 
 const char *hf_embed_tensor_name(const Model *model, const HfFamily *family, const char *theirs) {
-    const size_t length = strlen(family->prefix);
-    const bool strip = hf_embed_pooling(model) && strncmp(theirs, family->prefix, length) == 0;
-    return strip ? theirs + length : theirs;
+    return hf_embed_pooling(model) ? theirs + hf_family_prefix(family, theirs) : theirs;
 }
 
 int hf_embed_exported(Arena *arena, const Model *model, ModelSetting *out) {
