@@ -121,7 +121,8 @@ end
 -- (nn.documents' first value, for mean), pad (the token behind each text), group (pairs in a row),
 -- negatives (other texts of each), temperature, symmetric (answers look for their queries, too),
 -- dims ("256,128": losses of so many leading numbers are added; Kusupati et al. 2022, equation 1),
--- length (tokens of a text at most; 0: as many as fit), beside (losses [batch], whose mean is added)
+-- length (tokens of a text at most; 0: as many as fit), beside (losses [batch], whose mean is
+-- added)
 -- Makes outputs: vectors [batch, texts, model], and for the log accuracy, the share of queries that
 -- are nearest to their own answer.
 function nn.embed(m, x, labels, options)
@@ -166,8 +167,8 @@ function nn.embed(m, x, labels, options)
   return o.beside and loss + mean_of(o.beside) or loss
 end
 
--- nn.embed as m's settings ask for it. options: starts, pad and beside of nn.embed's, longest (tokens
--- that the model has positions for in a text; 0: any number)
+-- nn.embed as m's settings ask for it. options: starts, pad and beside of nn.embed's, longest
+-- (tokens that the model has positions for in a text; 0: any number)
 function nn.embed_as_set(m, x, labels, options)
   check_arguments("embed_as_set", m, x)
   local o = read_options("embed_as_set", options,
