@@ -188,6 +188,15 @@ bool evaluate_embed(EmbedEvaluation *e, Engine *engine, ProgressLine *line, Diag
 
 /* --- what is told --- */
 
+static void put_correlation(StrBuf *out, const char *name, double value) {
+    strbuf_put(out, name);
+    if (isnan(value)) {
+        strbuf_put(out, " none");
+    } else {
+        strbuf_printf(out, " %.4f", value);
+    }
+}
+
 void evaluate_embed_put(const EmbedEvaluation *e, StrBuf *out) {
     for (int i = 0; i < e->n_sources; i++) {
         const EmbedSource *s = &e->sources[i];
@@ -201,9 +210,9 @@ void evaluate_embed_put(const EmbedEvaluation *e, StrBuf *out) {
                 s->reciprocal_rank, s->gain);
         }
         if (s->n_pairs > 0) {
-            strbuf_printf(
-                out, "scores  Spearman %.4f, Pearson %.4f with cosines; %s: %" PRId64 " pairs\n",
-                s->spearman, s->pearson, s->path, s->n_pairs);
+            put_correlation(out, "scores  Spearman", s->spearman);
+            put_correlation(out, ", Pearson", s->pearson);
+            strbuf_printf(out, " with cosines; %s: %" PRId64 " pairs\n", s->path, s->n_pairs);
         }
         strbuf_printf(out,
                       "vectors %" PRId64 " of %" PRId64 " numbers, of texts of %.1f tokens in the "
@@ -217,6 +226,14 @@ void evaluate_embed_put(const EmbedEvaluation *e, StrBuf *out) {
     }
     if (cli_given(e->args, OPT_VECTORS)) {
         strbuf_printf(out, "wrote   %s\n", cli_text(e->args, OPT_VECTORS, ""));
+    }
+}
+
+static void put_number(StrBuf *out, double value) {
+    if (isnan(value)) {
+        strbuf_put(out, "null");
+    } else {
+        strbuf_printf(out, "%.9g", value);
     }
 }
 
@@ -238,9 +255,9 @@ void evaluate_embed_put_json(const EmbedEvaluation *e, StrBuf *out) {
         }
         if (s->n_pairs > 0) {
             strbuf_printf(out, ", \"pairs\": %" PRId64 ", \"spearman\": ", s->n_pairs);
-            strbuf_printf(out, isnan(s->spearman) ? "null" : "%.9g", s->spearman);
-            strbuf_printf(out, isnan(s->pearson) ? ", \"pearson\": null" : ", \"pearson\": %.9g",
-                          s->pearson);
+            put_number(out, s->spearman);
+            strbuf_put(out, ", \"pearson\": ");
+            put_number(out, s->pearson);
         }
         strbuf_put(out, "}");
     }
