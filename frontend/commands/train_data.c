@@ -177,6 +177,8 @@ static bool open_train(TrainData *data, const char *path, double val_fraction, D
         return false;
     }
     add_part(data->train, &data->n_train, path, train, data->args->arena);
+    data->train[data->n_train - 1].pool =
+        train_embed_pool(&data->embed, dataset_count_windows(train));
     if (data->is_whole) val = whole;
     if (val) add_part(data->val, &data->n_val, path, val, data->args->arena);
     return true;
@@ -398,6 +400,7 @@ void train_data_close(TrainData *data) {
     }
     for (int i = 0; i < data->n_files; i++) dataset_close(data->files[i]);
     data->n_train = data->n_val = data->n_files = 0;
+    train_embed_release(&data->embed);
     train_prompts_close(&data->prompts);
     train_text_release(&data->text);
 }
@@ -475,6 +478,13 @@ bool train_data_sample(TrainData *data, int64_t index, int64_t at, int32_t *toke
     int source = blend_pick(&data->blend, index, &sample);
     const TrainPart *part = &data->train[source];
     int64_t i = dataset_sample_window(part->data, seed_of(data, source), sample);
+    const int64_t epoch = sample / dataset_count_windows(part->data);
+    if (part->pool && epoch > 0) {
+        tokens += at * data->plan->seq;
+        labels += at * data->plan->seq;
+        embed_epoch_row(part->pool, seed_of(data, source), epoch, i, tokens, labels);
+        return finish_sample(data, part, index, at, tokens, labels, diag);
+    }
     return read_window(data, part, i, index, at, tokens, labels, diag);
 }
 

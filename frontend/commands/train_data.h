@@ -19,6 +19,7 @@ typedef struct TrainPart {
     Dataset *data;
     double share;       /* of the samples, in training */
     double label_share; /* of the labels that count, which losses are means over */
+    EmbedPool *pool;    /* of groups of texts; NULL: data are no such, or are validated on */
     float *scores;      /* [windows, 2]: of pairs and answers, the reference's; NULL: none asked */
 } TrainPart;
 

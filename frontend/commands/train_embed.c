@@ -1,9 +1,11 @@
 #include "frontend/commands/train_embed.h"
 
+#include "ir/base/memory.h"
 #include "ir/op.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 bool train_embed_of(const Plan *plan, const Node *share, TrainEmbed *out, Diag *diag) {
     *out = (TrainEmbed){0};
@@ -71,9 +73,26 @@ void train_embed_options(const TrainEmbed *embed, const CliArgs *args, bool any,
 
 bool train_embed_rows(TrainEmbed *embed, TokenBuffer *buffer, Diag *diag) {
     EmbedTotals totals;
-    if (!embed_rows(buffer, &embed->how, &totals, diag)) return false;
+    EmbedPool *pool = memory_zeroed(1, sizeof(*pool));
+    embed->pools[embed->n_pools++] = pool;
+    if (!embed_rows(buffer, &embed->how, pool, &totals, diag)) return false;
     embed_add_totals(&embed->totals, &totals);
     return true;
+}
+
+EmbedPool *train_embed_pool(TrainEmbed *embed, int64_t n_rows) {
+    if (!embed->reads || embed->n_pools == 0) return NULL;
+    EmbedPool *pool = embed->pools[embed->n_pools - 1];
+    embed_use_rows(pool, n_rows);
+    return pool;
+}
+
+void train_embed_release(TrainEmbed *embed) {
+    for (int i = 0; i < embed->n_pools; i++) {
+        embed_release(embed->pools[i]);
+        free(embed->pools[i]);
+    }
+    embed->n_pools = 0;
 }
 
 void train_embed_print(const TrainEmbed *embed) {

@@ -1,6 +1,7 @@
 #include "runtime/data/embed_rows.h"
 
 #include "ir/base/memory.h"
+#include "runtime/data/dataset.h"
 #include "runtime/data/mix.h"
 #include "runtime/data/shuffle.h"
 #include "runtime/data/token_mask.h"
@@ -90,7 +91,7 @@ typedef struct Grouping {
     int64_t n_groups;
     int64_t *order; /* [n_groups]: groups that are left, from `head` on */
     int64_t head;
-    int64_t *chosen; /* [options->groups] */
+    int64_t *chosen; /* [n_chosen]: of the window */
     size_t n_chosen;
 } Grouping;
 
@@ -146,12 +147,11 @@ static size_t row_length(const Grouping *g, size_t most) {
     return sum;
 }
 
-/* The most tokens that each of the chosen may have; 0: there is no room for them. */
+/* The most tokens that each of the chosen may have; there is room for the least of all. */
 static size_t find_most(const Grouping *g) {
     const EmbedRowOptions *options = g->options;
     size_t low = 1, high = options->length;
     if (row_length(g, high) <= options->seq) return high;
-    if (row_length(g, low) > options->seq) return 0;
     while (low + 1 < high) {
         const size_t middle = low + (high - low) / 2;
         *(row_length(g, middle) <= options->seq ? &low : &high) = middle;
@@ -181,57 +181,133 @@ static void make_row(const Grouping *g, const TokenBuffer *from, size_t most, ui
     for (; at < options->seq; at++) tokens[at] = options->pad;
 }
 
-static bool put_rows(Grouping *g, const TokenBuffer *from, TokenBuffer *to, EmbedTotals *out,
-                     Diag *diag) {
-    const EmbedRowOptions *options = g->options;
-    uint32_t *tokens = memory_alloc(options->seq * sizeof(*tokens));
-    unsigned char *marks = memory_alloc(options->seq);
-    bool good = true;
-    while (good && g->head < g->n_groups) {
-        choose(g);
-        const size_t most = find_most(g);
-        if (most == 0) {
-            diag_error(diag, NO_LOC,
-                       "rows of %zu tokens have no room for %zu groups of %zu texts, with a token "
-                       "of each beside those around it and one behind: plan with a larger --set "
-                       "seq=, or a smaller --set embed_group=",
-                       options->seq, options->groups, options->count);
-            good = false;
-            break;
-        }
-        make_row(g, from, most, tokens, marks, out);
-        good = token_buffer_put(to, tokens, marks, options->seq, diag);
-        out->n_rows++;
-        out->n_short += g->n_chosen < options->groups;
+/* Divides the groups in `order` among windows: groups as they then follow each other, and where
+ * each window's end. Returns how many windows there are. */
+static int64_t divide(const EmbedPool *pool, int64_t *order, int64_t *groups, int64_t *ends) {
+    Grouping g = {.options = &pool->options,
+                  .texts = pool->texts,
+                  .n_groups = pool->n_groups,
+                  .order = order};
+    int64_t n = 0, at = 0;
+    while (g.head < g.n_groups) {
+        g.chosen = groups + at;
+        choose(&g);
+        at += (int64_t)g.n_chosen;
+        ends[n++] = at;
     }
-    free(tokens);
-    free(marks);
+    return n;
+}
+
+/* Window `row` of those: its tokens and marks. */
+static void make_window(const EmbedPool *pool, int64_t *groups, const int64_t *ends, int64_t row,
+                        EmbedTotals *out) {
+    const int64_t first = row > 0 ? ends[row - 1] : 0;
+    const Grouping g = {.options = &pool->options,
+                        .texts = pool->texts,
+                        .chosen = groups + first,
+                        .n_chosen = (size_t)(ends[row] - first)};
+    make_row(&g, &pool->buffer, find_most(&g), pool->tokens, pool->marks, out);
+    out->n_rows++;
+    out->n_short += g.n_chosen < pool->options.groups;
+}
+
+/* Is there room for the shortest that any texts can be made? False: reported. */
+static bool check_room(const EmbedPool *pool, int64_t n_texts, Diag *diag) {
+    const EmbedRowOptions *options = &pool->options;
+    size_t least = 1;
+    for (int64_t i = 0; i < n_texts; i++) {
+        const size_t own = kept_length(&pool->texts[i], 1);
+        least = own > least ? own : least;
+    }
+    if (least + 1 <= options->seq / (options->groups * options->count)) return true;
+    diag_error(diag, NO_LOC,
+               "rows of %zu tokens have no room for %zu groups of %zu texts, with a token of each "
+               "beside those around it and one behind: plan with a larger --set seq=, or a smaller "
+               "--set embed_group=",
+               options->seq, options->groups, options->count);
+    return false;
+}
+
+static void create_pool(EmbedPool *pool, int64_t n_texts) {
+    const size_t seq = pool->options.seq;
+    pool->n_groups = n_texts / (int64_t)pool->options.count;
+    const size_t bytes = ((size_t)pool->n_groups + 1) * sizeof(int64_t);
+    pool->groups = memory_alloc(bytes);
+    pool->row_ends = memory_alloc(bytes);
+    pool->epoch_groups = memory_alloc(bytes);
+    pool->epoch_ends = memory_alloc(bytes);
+    pool->marks = memory_alloc(seq);
+    pool->tokens = memory_alloc(seq * sizeof(*pool->tokens));
+    pool->epoch = -1;
+}
+
+bool embed_rows(TokenBuffer *buffer, const EmbedRowOptions *options, EmbedPool *pool,
+                EmbedTotals *out, Diag *diag) {
+    int64_t n_texts;
+    TokenBuffer windows = {.token_bytes = buffer->token_bytes};
+    *out = (EmbedTotals){0};
+    *pool = (EmbedPool){.options = *options, .buffer = *buffer};
+    *buffer = windows;
+    pool->texts = embed_find_texts(&pool->buffer, options, &n_texts, diag);
+    if (!pool->texts || !check_room(pool, n_texts, diag)) return false;
+    for (int64_t i = 0; i < n_texts; i++) {
+        if (pool->texts[i].role != (uint64_t)i % options->count) BUG("roles out of order");
+    }
+    create_pool(pool, n_texts);
+    for (int64_t i = 0; i < pool->n_groups; i++) {
+        pool->epoch_groups[i] = shuffle_pick(pool->n_groups, 0, i);
+    }
+    pool->n_rows = divide(pool, pool->epoch_groups, pool->groups, pool->row_ends);
+    bool good = true;
+    for (int64_t row = 0; good && row < pool->n_rows; row++) {
+        make_window(pool, pool->groups, pool->row_ends, row, out);
+        good = token_buffer_put(buffer, pool->tokens, pool->marks, options->seq, diag);
+    }
+    out->n_groups = pool->n_groups;
+    out->n_texts = n_texts;
     return good;
 }
 
-bool embed_rows(TokenBuffer *buffer, const EmbedRowOptions *options, EmbedTotals *out, Diag *diag) {
-    int64_t n_texts;
-    EmbedText *texts = embed_find_texts(buffer, options, &n_texts, diag);
-    TokenBuffer windows = {.token_bytes = buffer->token_bytes};
-    *out = (EmbedTotals){0};
-    if (!texts) return false;
-    for (int64_t i = 0; i < n_texts; i++) {
-        if (texts[i].role != (uint64_t)i % options->count) BUG("roles out of order");
+void embed_release(EmbedPool *pool) {
+    token_buffer_release(&pool->buffer);
+    free(pool->texts);
+    free(pool->groups);
+    free(pool->row_ends);
+    free(pool->epoch_groups);
+    free(pool->epoch_ends);
+    free(pool->marks);
+    free(pool->tokens);
+    *pool = (EmbedPool){0};
+}
+
+void embed_use_rows(EmbedPool *pool, int64_t n_rows) {
+    if (n_rows < 1 || n_rows > pool->n_rows) BUG("%" PRId64 " rows", n_rows);
+    pool->n_rows = n_rows;
+    pool->n_groups = pool->row_ends[n_rows - 1];
+    pool->epoch = -1;
+}
+
+static void begin_epoch(EmbedPool *pool, uint64_t seed, int64_t epoch) {
+    const int64_t n = pool->n_groups;
+    int64_t *order = memory_alloc(((size_t)n + 1) * sizeof(*order));
+    for (int64_t i = 0; i < n; i++) {
+        order[i] = pool->groups[shuffle_pick(n, seed, epoch * n + i)];
     }
-    const int64_t n_groups = n_texts / (int64_t)options->count;
-    Grouping g = {.options = options,
-                  .texts = texts,
-                  .n_groups = n_groups,
-                  .order = memory_alloc((size_t)n_groups * sizeof(int64_t)),
-                  .chosen = memory_alloc(options->groups * sizeof(int64_t))};
-    for (int64_t i = 0; i < n_groups; i++) g.order[i] = shuffle_pick(n_groups, 0, i);
-    bool good = put_rows(&g, buffer, &windows, out, diag);
-    out->n_groups = n_groups;
-    out->n_texts = n_texts;
-    free(g.order);
-    free(g.chosen);
-    free(texts);
-    token_buffer_release(good ? buffer : &windows);
-    if (good) *buffer = windows;
-    return good;
+    pool->n_epoch_rows = divide(pool, order, pool->epoch_groups, pool->epoch_ends);
+    pool->epoch = epoch;
+    free(order);
+}
+
+void embed_epoch_row(EmbedPool *pool, uint64_t seed, int64_t epoch, int64_t row, int32_t *tokens,
+                     int32_t *labels) {
+    const int64_t seq = (int64_t)pool->options.seq;
+    EmbedTotals unused = {0};
+    if (epoch != pool->epoch) begin_epoch(pool, seed, epoch);
+    /* There may be a row more or less, by what clashes. */
+    make_window(pool, pool->epoch_groups, pool->epoch_ends, row % pool->n_epoch_rows, &unused);
+    for (int64_t i = 0; i < seq; i++) {
+        const bool counts = i + 1 < seq && pool->marks[i + 1] & TOKEN_COUNTS;
+        tokens[i] = (int32_t)pool->tokens[i];
+        labels[i] = counts ? (int32_t)pool->tokens[i + 1] : DATASET_NO_LABEL;
+    }
 }

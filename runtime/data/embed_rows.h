@@ -46,7 +46,33 @@ EmbedText *embed_find_texts(const TokenBuffer *buffer, const EmbedRowOptions *op
 size_t embed_take_text(const TokenBuffer *buffer, const EmbedText *text, size_t most,
                        uint32_t *out);
 
-/* False: no memory, no text, one with `pad` within, or no room for so many; reported. */
-bool embed_rows(TokenBuffer *buffer, const EmbedRowOptions *options, EmbedTotals *out, Diag *diag);
+/* The groups that rows were made of, for other rows of the same ones: who is compared with whom is
+ * another matter in each epoch. */
+typedef struct EmbedPool {
+    EmbedRowOptions options;
+    TokenBuffer buffer;
+    EmbedText *texts;  /* [n_groups * count] */
+    int64_t n_groups;  /* that are used */
+    int64_t *groups;   /* [n_groups]: those of the first row, of the second, ... */
+    int64_t *row_ends; /* [n_rows]: in groups */
+    int64_t n_rows;
+    /* Of one epoch; -1: of none yet. */
+    int64_t epoch, n_epoch_rows, *epoch_groups, *epoch_ends;
+    unsigned char *marks; /* [seq] */
+    uint32_t *tokens;
+} EmbedPool;
+
+/* Rows in place of the documents in `buffer`, which the pool has then; released by embed_release,
+ * either way. False: no memory, no text, one with `pad` within, or no room for so many; reported.
+ */
+bool embed_rows(TokenBuffer *buffer, const EmbedRowOptions *options, EmbedPool *pool,
+                EmbedTotals *out, Diag *diag);
+void embed_release(EmbedPool *pool);
+/* From now on the pool is of the groups of its first n_rows rows. */
+void embed_use_rows(EmbedPool *pool, int64_t n_rows);
+/* A row of an epoch from 1 on, as a dataset gives it: tokens, labels [seq]. Depends on the pool,
+ * seed, epoch and number (of as many as the pool has) only. */
+void embed_epoch_row(EmbedPool *pool, uint64_t seed, int64_t epoch, int64_t row, int32_t *tokens,
+                     int32_t *labels);
 
 #endif
