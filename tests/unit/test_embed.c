@@ -76,6 +76,7 @@ static void test_rows(void) {
     one.groups = 1;
     threes.count = 3;
     threes.seq = 24;
+    few.groups = 1;
     few.length = 3;
     last.last = true;
     check_rows("ab0|c1", one, false, "ab.c........", " 0 1        ", NULL);
@@ -84,7 +85,7 @@ static void test_rows(void) {
                NULL);
     check_rows("BeE0|BfE1|BgE2", threes, true, "BeE.BfE.BgE.............",
                "0   2   4               ", NULL);
-    check_rows("BabcdE0|c1", few, false, "BaE.c.......", "  0 2       ", NULL);
+    check_rows("BabcdE0|c1", few, false, "BaE.c.......", "  0 1       ", NULL);
     check_rows("abcdef0|gh1|ij0|kl1", pairs, false, "ij.kl.ab.gh.", " 0  2  1  3 ", NULL);
     check_rows("BaE0|BbE1|BcE0|BdE1", pairs, false, "", "",
                "no room for 2 groups of 2 texts, with a token");
