@@ -99,12 +99,15 @@ static const EmbedText *texts_of(const Grouping *g, int64_t group) {
     return g->texts + group * (int64_t)g->options->count;
 }
 
+/* Would a text be an answer and none, or a query have two answers of which one counts? That one is
+ * no answer to either of two does no harm. */
 static bool clashes(const Grouping *g, int64_t group) {
     const size_t count = g->options->count;
     const EmbedText *own = texts_of(g, group);
     for (size_t c = 0; c < g->n_chosen; c++) {
         const EmbedText *other = texts_of(g, g->chosen[c]);
         for (size_t k = 0; k < count * count; k++) {
+            if (k / count >= 2 && k % count >= 2) continue;
             if (own[k / count].hash == other[k % count].hash) return true;
         }
     }

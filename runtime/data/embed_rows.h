@@ -3,7 +3,8 @@
  * its window. Documents (token_mask.h) end with the number of their role, 0 the query, the only
  * token that counts, and those of a group follow each other.
  *
- * No text stands in a window twice, where others can be found, as it would be an answer and none.
+ * No text stands in a window twice, where others can be found, as it would be an answer and none;
+ * but what is no answer to one may be none to others.
  * Texts lose their ends where they are longer than `length`, and the longest ones of a window where
  * it has no room; tokens around them stay. In place of its role a text then has role * groups +
  * group, which class_row_finish (class_rows.h) makes a label, with `pad` in its place.

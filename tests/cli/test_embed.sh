@@ -35,6 +35,12 @@ works 'evaluate' '7 queries, 7 answers' evaluate "${weights[@]}" --data "$test" 
 result 'finds answers' "$([ $? -eq 0 ] || echo "$out")"
 works 'as JSON' '"accuracy_at_1": 1, "recall_at_10": 1, "mrr_at_10": 1' evaluate "${weights[@]}" --data "$test" --json
 
+again=(train "${small[@]}" --data "$train" --lr-schedule constant) # nine rows to train on: the second epoch, and on
+run "${again[@]}" --steps 12 --save "$folder/whole.st"
+run "${again[@]}" --steps 7 --checkpoint "$folder/c.st"
+works 'going on' 'after step 7' "${again[@]}" --steps 12 --checkpoint "$folder/c.st" --continue --save "$folder/parts.st"
+result 'as if it had never stopped' "$(cmp "$folder/whole.st" "$folder/parts.st" 2>&1)"
+
 # --- vectors ---
 numbers() { sed 's/.*\[//; s/\].*//; s/, /\n/g' "$1"; }
 near() { # NAME A B: files of vectors

@@ -85,6 +85,11 @@ static void test_rows(void) {
                NULL);
     check_rows("BeE0|BfE1|BgE2", threes, true, "BeE.BfE.BgE.............",
                "0   2   4               ", NULL);
+    check_rows("a0|b1|n2|c0|d1|n2", threes, false, "c.d.n.a.b.n.............",
+               "0 2 4 1 3 5             ", NULL);
+    check_rows("a0|b1|n2|c0|n1|d2", threes, false,
+               "c.n.d...................|a.b.n...................",
+               "0 2 4                   |0 2 4                   ", NULL);
     check_rows("BabcdE0|c1", few, false, "BaE.c.......", "  0 1       ", NULL);
     check_rows("abcdef0|gh1|ij0|kl1", pairs, false, "ij.kl.ab.gh.", " 0  2  1  3 ", NULL);
     check_rows("BaE0|BbE1|BcE0|BdE1", pairs, false, "", "",
