@@ -238,7 +238,7 @@ static bool evaluate(Evaluation *e) {
     const bool pairs = e->data.pairs.reads, classes = e->data.classes.reads;
     if (e->embed.embed.reads) {
         bool good = evaluate_embed(&e->embed, e->engine, says ? &line : NULL, e->diag);
-        e->embed.seconds = progress_line_end(&line);
+        progress_line_end(&line);
         return good;
     }
     if (classes) {

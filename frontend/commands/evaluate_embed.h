@@ -31,7 +31,6 @@ typedef struct EmbedEvaluation {
     EmbedSource sources[BLEND_MOST_SOURCES]; /* [n_sources] */
     int n_sources;
     int64_t width;
-    double seconds;
 } EmbedEvaluation;
 
 /* The plan's kind, and, where it makes vectors, the texts of all --data. False: reported; released

@@ -41,6 +41,16 @@ const char *hf_embed_tensor_name(const Model *model, const HfFamily *family, con
     return hf_embed_pooling(model) ? theirs + hf_family_prefix(family, theirs) : theirs;
 }
 
+bool hf_embed_leaves_out(const Model *model, const char *parameter) {
+    static const char *const OUTPUTS[] = {"head", "head.w",    "head.b",
+                                          "bias", "ln_h.gain", "ln_h.bias"};
+    bool of_output = false;
+    for (size_t i = 0; i < sizeof(OUTPUTS) / sizeof(OUTPUTS[0]); i++) {
+        of_output |= strcmp(OUTPUTS[i], parameter) == 0;
+    }
+    return of_output && hf_embed_pooling(model);
+}
+
 int hf_embed_exported(Arena *arena, const Model *model, ModelSetting *out) {
     const int64_t positions = integer_of(model, "positions");
     if (!hf_embed_pooling(model) || positions == 0) return 0;

@@ -15,6 +15,9 @@ const char *hf_embed_architecture(Arena *arena, const HfType *type);
 /* Their names of tensors begin with the family's prefix only where there is an output. */
 const char *hf_embed_tensor_name(const Model *model, const HfFamily *family, const char *theirs);
 
+/* Is the parameter of an output over tokens, which a base has and the model needs not? */
+bool hf_embed_leaves_out(const Model *model, const char *parameter);
+
 /* Settings by which the model is the exported one: rows of tokens that hold several texts are as
  * long there as one of them may be. Returns their number, at most HF_EMBED_SETTINGS. */
 enum { HF_EMBED_SETTINGS = 6 };

@@ -96,6 +96,7 @@ static bool check_extra(const HfExport *export, const Safetensors *file, const c
         const char *name = safetensors_at(file, i)->name;
         bool known = is_known(export, name);
         if (checkpoint && strchr(name, '/')) continue;
+        if (!known && hf_embed_leaves_out(export->model, name)) continue;
         if (!known && !checkpoint) {
             diag_error(diag, (SourceLoc){path, 0},
                        "has a tensor %s, which the model of these settings has not",

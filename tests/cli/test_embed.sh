@@ -76,6 +76,13 @@ works 'a decoder, from what writes text' '40 groups of 2' train models/llama.lua
     --load "$folder/base.st" --set documents=0 --set embedding=last --set embed_group=2 "${text[@]}" --data "$train" --steps 1 \
     --save "$folder/decoder.st"
 fails 'as GGUF' 2 'rewards or vectors is not written' export "$folder/decoder.st" --format gguf -o "$folder/x"
+tuned=(models/llama.lua --set-from "$folder/base.st" --load "$folder/base.st" --set documents=0 --set embedding=last
+    --set embed_group=2 --set lora=2 "${text[@]}")
+run train "${tuned[@]}" --data "$train" --steps 1 --save-trained "$folder/ad.st"
+works 'adapters' '7 queries' evaluate "${tuned[@]}" --load-trained "$folder/ad.st" --data "$test"
+works 'within a base that writes text' 'adapters merged' export "$folder/base.st" --load-trained "$folder/ad.st" \
+    -o "$folder/merged"
+result 'without its output' "$(grep -aq lm_head "$folder/merged/model.safetensors" && echo 'lm_head is there')"
 
 # --- folders of sentence-transformers ---
 st=tests/reference/hf_embed
