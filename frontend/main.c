@@ -103,6 +103,10 @@ const CliCommand CLI_COMMANDS[] = {
      "      --set classes=negative,positive --tokenizer bert.json --bos '[CLS]' --eot '[SEP]' "
      "\\\n"
      "      --data films.jsonl --steps 3000 --lr 2e-5 --save films.safetensors\n"
+     "  perilune train models/bert.lua --set-from bert.safetensors --load bert.safetensors \\\n"
+     "      --set embedding=mean --set seq=4096 --set positions=512 --set embed_group=64 \\\n"
+     "      --tokenizer bert.json --bos '[CLS]' --eot '[SEP]' --data queries.jsonl --lr 2e-5 \\\n"
+     "      --steps 1000 --save embedder.safetensors\n"
      "  perilune train models/llama.lua --set-from llama.safetensors --load llama.safetensors \\\n"
      "      --set lora=16 --frozen-bits 4 --data text.txt --save-trained adapter.safetensors\n"
      "  perilune train models/llama.lua --set-from llama.safetensors --load llama.safetensors \\\n"
@@ -180,7 +184,8 @@ const CliCommand CLI_COMMANDS[] = {
      "Of a plan that learns from pairs of answers it is told how often the chosen one is the\n"
      "likelier, or has more reward, and with --reference-load how often it has\n"
      "gained more on those weights; of one that tells classes of texts, how many are right, and\n"
-     "precision, recall and F1 of each class.\n\n"
+     "precision, recall and F1 of each class; of one that makes vectors of texts, how many\n"
+     "queries are nearest to their answers, and how cosines go with scores.\n\n"
      "  perilune evaluate gpt.plan --load gpt.safetensors --data test.txt\n"
      "  perilune evaluate models/gpt.lua --set-from gpt2.safetensors --load gpt2.safetensors \\\n"
      "      --tokenizer tokenizer.json --data wiki.txt --choices hellaswag_val.jsonl --json\n"
@@ -196,7 +201,10 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune evaluate models/bert.lua --set-from films.safetensors --load films.safetensors "
      "\\\n"
      "      --tokenizer bert.json --bos '[CLS]' --eot '[SEP]' --data new.jsonl \\\n"
-     "      --predictions told.jsonl\n",
+     "      --predictions told.jsonl\n"
+     "  perilune evaluate models/bert.lua --set-from embedder.safetensors \\\n"
+     "      --load embedder.safetensors --tokenizer bert.json --bos '[CLS]' --eot '[SEP]' \\\n"
+     "      --data texts.jsonl --vectors vectors.npy\n",
      cmd_evaluate},
     {"tokenizer",
      "train|encode|decode|show [FILE]...",

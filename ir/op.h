@@ -181,6 +181,8 @@ enum { OUTPUT_MOST_REPORTED = 12, OUTPUT_MOST_NAME = 100 };
 #define INPUT_REFERENCE   "reference"
 /* The same, of which training knows how good answers are. */
 #define OUTPUT_REWARDS "rewards"
+/* f32[batch, texts, model]: of each text of a row the vector, as nn.embed puts it out. */
+#define OUTPUT_VECTORS "vectors"
 /* Log-probabilities of labels, f32[batch, seq], 0 where there is none: an output, and numbers of
  * the same shape that come with the labels as inputs: by how much the reward of an answer is more
  * than the mean of those to its prompt, the same divided by their spread, what a label's

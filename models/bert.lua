@@ -17,6 +17,10 @@ return model {
   pad_token = -1,
   documents = -1,     -- the token between texts: each is seen and has positions by itself; -1: none
   classes = "none",   -- or how many, or their names: data are texts of classes (nn.classify)
+  embedding = "none", -- or mean, cls, last: texts get vectors that are compared (nn.embed)
+  embed_group = 16, embed_negatives = 0, embed_temperature = 0.05, embed_symmetric = false,
+  embed_dims = "none", embed_length = 0, -- of it
+  positions = 0,      -- that embeddings' texts have, where rows are longer than one; 0: seq
   padding = 0,        -- the token behind these texts, where documents and pad_token say none
   sep_token = -1,     -- their end: what is behind the first is of the second type; -1: all of one
   pooler_act = "tanh", -- of the layer before classes; relu in DistilBERT
@@ -60,13 +64,18 @@ return model {
       return norm(nn.residual(x, layer(x), m.dropout), name)
     end
     local pairs_end = m.classes ~= "none" and m.types > 1 and m.sep_token or -1
-    local between = m.documents
-    if m.classes ~= "none" and between < 0 then
+    local between, embeds = m.documents, m.embedding ~= "none"
+    if embeds and m.classes ~= "none" then error("'classes' and 'embedding': one of them", 0) end
+    if m.positions ~= 0 and not (embeds and m.positions > 0) then
+      error("positions is of embedding=, a number of tokens that a text has at most", 0)
+    end
+    if (embeds or m.classes ~= "none") and between < 0 then
       between = m.pad_token >= 0 and m.pad_token or m.padding
     end
     local documents, places, ends =
       nn.documents(m, tokens, between, { apart = true, ends = true })
-    local positions = nn.position(m, "wpe", "seq", "model", { places = places })
+    local positions = nn.position(m, "wpe", "seq", "model",
+      { places = places, rows = m.positions > 0 and m.positions or nil })
     local x = nn.embedding(m, "wte", tokens, "vocab", "model") + positions
     if m.pad_token >= 0 then -- whose position is the last row before the first one's
       m:axis("before", m.pad_token + 1)
@@ -98,6 +107,10 @@ return model {
       end)
     end
     if m.pre_norm then x = norm(x, "ln_f") end
+    if embeds then
+      return nn.embed_as_set(m, x, labels, { starts = documents, pad = between,
+        longest = m.positions })
+    end
     if m.classes ~= "none" then -- as published: of the first token, through a layer of its own
       return nn.classify(m, x, labels, { classes = m.classes, first = true, pad = between,
         between = m.pad_token >= 0 and 2 or 1, eos = pairs_end >= 0 and pairs_end or nil,

@@ -61,6 +61,9 @@ return model {
   documents = -1,     -- the token that ends one: attention stays within each; -1: none
   masked = false,     -- the data say which labels count; else all do
   classes = "none",   -- or how many, or their names: data are texts of classes (nn.classify)
+  embedding = "none", -- or mean, last: texts get vectors that are compared (nn.embed)
+  embed_group = 16, embed_negatives = 0, embed_temperature = 0.05, embed_symmetric = false,
+  embed_dims = "none", embed_length = 0, -- of it
   preference = "none", beta = 0.1, label_smoothing = 0.0, gamma = 0.0, rpo_alpha = 0.0,
   desirable_weight = 1.0, undesirable_weight = 1.0, online = false, -- dpo, ... (nn.preference)
   policy = "none",    -- or grpo, dapo, dr_grpo, gspo: rewards of what it writes (nn.policy)
@@ -240,6 +243,6 @@ return model {
     return nn.decoder_loss(m, norm(x, "norm_f"), labels, function(y)
       local logits = nn.logits(m, m.tied and "wte" or "head", y, "vocab", "model", mup.head)
       return scaled(logits, m.logit_scale / m.logit_divisor)
-    end)
+    end, { starts = documents })
   end,
 }

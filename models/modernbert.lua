@@ -17,6 +17,9 @@ return model {
   rotary_local_base = 10000.0, -- in layers with the window
   documents = -1,     -- the token between texts: each is seen by itself; -1: none
   classes = "none",   -- or how many, or their names: data are texts of classes (nn.classify)
+  embedding = "none", -- or mean, cls, last: texts get vectors that are compared (nn.embed)
+  embed_group = 16, embed_negatives = 0, embed_temperature = 0.05, embed_symmetric = false,
+  embed_dims = "none", embed_length = 0, -- of it
   padding = 0,        -- the token behind these texts, where documents says none; -1: none
   sep_token = -1,     -- what ends each text of a pair; -1: any that the tokenizer adds
   pooling = "first",  -- a text is told by its first token; or mean: by the mean of all its tokens
@@ -52,9 +55,12 @@ return model {
     local function norm(x, name)
       return nn.layernorm(m, x, "model", { name = name, eps = m.norm_eps, bias = m.norm_bias })
     end
-    local tells, between = m.classes ~= "none", m.documents
-    if tells and between < 0 then between = m.padding end
-    if tells and between < 0 then error("classes need padding, the token behind texts", 0) end
+    local tells, between, embeds = m.classes ~= "none", m.documents, m.embedding ~= "none"
+    if tells and embeds then error("'classes' and 'embedding': one of them", 0) end
+    if (tells or embeds) and between < 0 then between = m.padding end
+    if (tells or embeds) and between < 0 then
+      error((tells and "classes" or "embeddings") .. " need padding, the token behind texts", 0)
+    end
     local documents, _, ends = nn.documents(m, tokens, between, { apart = true, ends = true })
     local x = nn.dropout(norm(nn.embedding(m, "wte", tokens, "vocab", "model"), "ln_e"), m.dropout)
     for i = 1, m.layers do
@@ -69,6 +75,7 @@ return model {
       end)
     end
     x = norm(x, "ln_f")
+    if embeds then return nn.embed_as_set(m, x, labels, { starts = documents, pad = between }) end
     if tells and m.pooling == "mean" then x = nn.document_mean(m, x, documents) end
     m:axis("transformed", m.model)
     x = nn.activation(nn.linear(m, x, "model", "transformed", { weight = "head.w" }), m.head_act)

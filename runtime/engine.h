@@ -266,6 +266,12 @@ bool engine_row_scores(Engine *engine, const int32_t *tokens, const int32_t *lab
 /* Likewise what each label scores, as nn.policy puts it out: f32[forward_batch, seq]. */
 bool engine_token_scores(Engine *engine, const int32_t *tokens, const int32_t *labels,
                          float *out_scores, Diag *diag);
+/* How many texts of a row have vectors, and of how many numbers; 0: the plan has none, or never
+ * has all of them, like those with lanes. */
+void engine_vectors_shape(const Engine *engine, int64_t *out_texts, int64_t *out_width);
+/* Likewise the vectors of texts, as nn.embed puts them out: f32[forward_batch, texts, width]. */
+bool engine_vectors(Engine *engine, const int32_t *tokens, const int32_t *labels,
+                    float *out_vectors, Diag *diag);
 /* Logits f32[forward_batch, seq, vocab] of tokens i32[forward_batch, seq], or as above with what an
  * encoder reads before them; dropout off. Of a model that tells classes of texts there are as many
  * as it has classes, in place of vocab. */

@@ -300,7 +300,7 @@ static bool check_adapters(const Engine *engine, const Sources *from, Arena *are
 
 /* How weights are trained and on what, or what no file loads with where it differs. */
 static bool may_differ(const char *key, size_t length) {
-    static const char *const OWN[] = {"masked", "seq", "documents", "padding"};
+    static const char *const OWN[] = {"masked", "seq", "documents", "padding", "positions"};
     for (size_t i = 0; i < sizeof(OWN) / sizeof(OWN[0]); i++) {
         if (length == strlen(OWN[i]) && strncmp(key, OWN[i], length) == 0) return true;
     }

@@ -366,6 +366,25 @@ bool engine_token_scores(Engine *engine, const int32_t *tokens, const int32_t *l
                       engine_forward_batch(engine) * engine->plan->seq, out_scores, diag);
 }
 
+void engine_vectors_shape(const Engine *engine, int64_t *out_texts, int64_t *out_width) {
+    *out_texts = *out_width = 0;
+    for (int r = 0; r < engine->n_ranks; r++) {
+        Value vectors = find_output(&engine->ranks[r], OUTPUT_VECTORS, PHASE_FORWARD);
+        const Type *type = vectors.node ? value_type(vectors) : NULL;
+        if (!type || type->rank != 3) continue;
+        *out_texts = type->dims[1];
+        *out_width = type->dims[2];
+    }
+}
+
+bool engine_vectors(Engine *engine, const int32_t *tokens, const int32_t *labels,
+                    float *out_vectors, Diag *diag) {
+    int64_t texts, width;
+    engine_vectors_shape(engine, &texts, &width);
+    return read_first(engine, tokens, labels, OUTPUT_VECTORS, NULL,
+                      engine_forward_batch(engine) * texts * width, out_vectors, diag);
+}
+
 bool engine_profile_step(Engine *engine, double *out_op_seconds, Diag *diag) {
     if (!engine->backend->run(engine, JOB_PROFILE, diag)) return false;
     memcpy(out_op_seconds, engine->op_seconds, sizeof(engine->op_seconds));

@@ -4,6 +4,7 @@
 #include "frontend/commands/engine_args.h"
 #include "frontend/commands/evaluate_choices_tell.h"
 #include "frontend/commands/evaluate_classes.h"
+#include "frontend/commands/evaluate_embed.h"
 #include "frontend/commands/evaluate_problems.h"
 #include "frontend/commands/evaluate_rewards.h"
 #include "frontend/commands/generate_chat.h"
@@ -43,6 +44,7 @@ typedef struct Evaluation {
         pairs[BLEND_MOST_SOURCES]; /* in place of sources, where the plan learns from such */
     ClassEvaluation classes;       /* likewise, where it tells classes of texts */
     RewardEvaluation rewards;      /* likewise, where it tells how good answers are one by one */
+    EmbedEvaluation embed;         /* in place of data, where it makes vectors of texts */
     ChoicesResult *choices;        /* [n_choices], as --choices */
     int n_choices;
     GenerateEngine caches;    /* that choices alone are scored by; no plan: there are none */
@@ -234,6 +236,11 @@ static bool evaluate(Evaluation *e) {
     const CliValue *questions = &e->args->values[OPT_CHOICES];
     ProgressLine line = progress_line_start("batches");
     const bool pairs = e->data.pairs.reads, classes = e->data.classes.reads;
+    if (e->embed.embed.reads) {
+        bool good = evaluate_embed(&e->embed, e->engine, says ? &line : NULL, e->diag);
+        progress_line_end(&line);
+        return good;
+    }
     if (classes) {
         e->classes.engine = e->engine;
         e->classes.line = says ? &line : NULL;
@@ -421,6 +428,29 @@ static bool start(Evaluation *e) {
            engine_args_load(e->args, e->engine, NULL, e->diag);
 }
 
+/* Texts of --data, of whatever kind the plan asks for. */
+static bool open_data(Evaluation *e) {
+    const CliArgs *args = e->args;
+    const bool data = cli_given(args, OPT_DATA);
+    TrainEmbed *embed = &e->embed.embed;
+    const char *why = NULL;
+    if (!train_embed_of(e->plan, train_data_label_share(e->plan), embed, e->diag)) return false;
+    if (!embed->reads && cli_given(args, OPT_VECTORS)) {
+        why = "--vectors: are of plans that make them of texts (--set embedding=)";
+    } else if (embed->reads && e->n_choices) {
+        why = "--choices: the plan makes vectors of texts, and says no tokens";
+    } else if (embed->reads && e->options.control) {
+        why = "vectors of texts are computed by one process, with as many ranks as it likes";
+    }
+    if (why) {
+        diag_error(e->diag, NO_LOC, "evaluate: %s", why);
+        return false;
+    }
+    if (data && !embed->reads) return train_data_open_whole(args, e->plan, &e->data, e->diag);
+    return tokenizer_from_args(args, e->plan->vocab, &e->tokenizer, e->diag) &&
+           (!data || evaluate_embed_open(args, e->plan, e->tokenizer, &e->embed, e->diag));
+}
+
 static bool prepare(Evaluation *e) {
     CliArgs *args = e->args;
     e->n_choices = args->values[OPT_CHOICES].n_list;
@@ -433,11 +463,8 @@ static bool prepare(Evaluation *e) {
          !choices_args_check_job(args, &e->options, e->diag))) {
         return false;
     }
-    bool good = cli_given(args, OPT_DATA)
-                    ? train_data_open_whole(args, e->plan, &e->data, e->diag)
-                    : tokenizer_from_args(args, e->plan->vocab, &e->tokenizer, e->diag);
-    good = good && choices_args_texts(args, tokenizer_of(e), &e->way.texts, e->diag) &&
-           prepare_chat(e) && check_choices(e);
+    bool good = open_data(e) && choices_args_texts(args, tokenizer_of(e), &e->way.texts, e->diag) &&
+                prepare_chat(e) && check_choices(e);
     if (!good) return false;
     if (!check_classes(e) || !set_draws(e)) return false;
     if (!train_alike_check(args, &e->data, &e->options, e->diag)) return false;
@@ -530,6 +557,7 @@ static void put_pairs(StrBuf *out, const char *name, const PairsResult *r) {
 }
 
 static void put_text(const Evaluation *e, StrBuf *out) {
+    if (e->embed.embed.reads) evaluate_embed_put(&e->embed, out);
     const bool tokens = !e->data.pairs.reads && !e->data.classes.reads;
     const char *bound = e->data.diffusion.hides ? "at most " : "";
     for (int i = 0; i < e->data.n_val && !e->data.pairs.single; i++) {
@@ -601,6 +629,8 @@ static void put_json(const Evaluation *e, StrBuf *out) {
     strbuf_put(out, "{");
     if (e->data.n_val && e->data.pairs.single) {
         evaluate_rewards_put_json(&e->rewards, out);
+    } else if (e->embed.embed.reads) {
+        evaluate_embed_put_json(&e->embed, out);
     } else if (e->data.n_val && e->data.pairs.reads) {
         put_json_pairs(out, e);
     } else if (e->data.n_val && e->data.classes.reads) {
@@ -646,7 +676,10 @@ static bool tell(const Evaluation *e) {
     const char *predictions = cli_text(e->args, OPT_PREDICTIONS, NULL);
     const char *path = cli_text(e->args, OPT_OUTPUT, "-");
     /* One thing at most goes to standard output: what was asked to. */
-    const bool silent = predictions && strcmp(predictions, "-") == 0 && strcmp(path, "-") == 0;
+    const char *vectors = cli_text(e->args, OPT_VECTORS, "");
+    const bool silent =
+        ((predictions && strcmp(predictions, "-") == 0) || strcmp(vectors, "-") == 0) &&
+        strcmp(path, "-") == 0;
     if (cli_given(e->args, OPT_JSON)) {
         put_json(e, &out);
     } else {
@@ -654,6 +687,7 @@ static bool tell(const Evaluation *e) {
     }
     bool written =
         (silent || cli_write(path, &out, e->diag)) &&
+        (!e->embed.embed.reads || evaluate_embed_write(&e->embed, e->diag)) &&
         (!predictions || cli_write(predictions, predictions_of(e, &of_choices), e->diag));
     strbuf_destroy(&of_choices);
     strbuf_destroy(&out);
@@ -680,6 +714,7 @@ int cmd_evaluate(CliArgs *args) {
     for (int i = 0; e.choices && i < e.n_choices; i++) evaluate_choices_release(&e.choices[i]);
     json_decref(e.system);
     tokenizer_destroy(e.tokenizer);
+    evaluate_embed_release(&e.embed);
     train_data_close(&e.data);
     diag_destroy(e.diag);
     return together ? status : EXIT_FAILED;

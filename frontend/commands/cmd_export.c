@@ -1,6 +1,7 @@
 /* perilune export: a file of Perilune's weights -> a folder for Hugging Face's transformers. */
 #include "frontend/commands/export_gguf.h"
 #include "frontend/commands/plan_args.h"
+#include "frontend/hf/hf_embed.h"
 #include "frontend/hf/hf_export.h"
 #include "frontend/units.h"
 
@@ -73,6 +74,17 @@ static Model *load_model(CliArgs *args, const Safetensors *weights, Diag *diag) 
     } else {
         diag_error(diag, (SourceLoc){args->operand, 0},
                    "does not say which model it is of; give --model MODEL.lua");
+    }
+    if (model) {
+        ModelSetting more[HF_EMBED_SETTINGS];
+        const int n_more = hf_embed_exported(args->arena, model, more), n = n_settings + n_more;
+        ModelSetting *all = ARENA_ARRAY(args->arena, ModelSetting, n + 1);
+        if (n_settings) memcpy(all, settings, (size_t)n_settings * sizeof(*all));
+        if (n_more) memcpy(all + n_settings, more, (size_t)n_more * sizeof(*all));
+        if (n_more) {
+            model = script ? model_load(args->arena, script, all, n, 1, diag)
+                           : model_load_shipped(args->arena, name, all, n, 1, diag);
+        }
     }
     if (!model) return NULL;
     bool other = name && strcmp(name, model->name) != 0;

@@ -12,8 +12,12 @@
 
 enum { CHUNK = 128 }; /* positions that are read together: more are hardly faster */
 
+static bool is_named(const Node *node, const char *name) {
+    return node->op == OP_OUTPUT && strcmp(node_string(node, ATTR_name), name) == 0;
+}
+
 static bool is_logits(const Node *node) {
-    return node->op == OP_OUTPUT && strcmp(node_string(node, ATTR_name), "logits") == 0;
+    return is_named(node, "logits");
 }
 
 /* What the logits are made from, by id, or what is sent to a stage that may make them of it. */
@@ -98,7 +102,9 @@ static bool check_causal(const char *what, Arena *arena, const Graph *graph, Dia
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         const Type *logits = is_logits(node) ? value_type(node->inputs[0]) : NULL;
-        if (logits && logits->rank > 0 && logits->axes[logits->rank - 1] != AXIS_VOCAB) {
+        const bool classes =
+            logits && logits->rank > 0 && logits->axes[logits->rank - 1] != AXIS_VOCAB;
+        if (classes || is_named(node, OUTPUT_VECTORS)) {
             diag_error(diag, node->loc,
                        "%s: this model tells what whole texts or answers are (`evaluate` says it); "
                        "it writes none",

@@ -55,8 +55,7 @@ bool train_data_options(const CliArgs *args, Diag *diag) {
 
 /* --- opening --- */
 
-/* What says which label the loss leaves out (a plan has one), or NULL: it counts all. */
-static const Node *find_label_share(const Plan *plan) {
+const Node *train_data_label_share(const Plan *plan) {
     for (int p = 0; p < plan->n_programs; p++) {
         const Graph *graph = plan->programs[p].graph;
         for (int n = 0; n < graph->n_nodes; n++) {
@@ -178,6 +177,8 @@ static bool open_train(TrainData *data, const char *path, double val_fraction, D
         return false;
     }
     add_part(data->train, &data->n_train, path, train, data->args->arena);
+    data->train[data->n_train - 1].pool =
+        train_embed_pool(&data->embed, dataset_count_windows(train));
     if (data->is_whole) val = whole;
     if (val) add_part(data->val, &data->n_val, path, val, data->args->arena);
     return true;
@@ -234,7 +235,7 @@ static bool check_masks(const TrainData *data, const TrainPart *parts, int n, bo
 
 static bool check_all_masks(TrainData *data, Diag *diag) {
     bool any = false, any_val = false;
-    const Node *share = find_label_share(data->plan);
+    const Node *share = train_data_label_share(data->plan);
     data->masked = share && node_float(share, ATTR_value, 0) == DATASET_NO_LABEL;
     data->masked |= data->pairs.reads;
     bool masks = share && node_attr(share, ATTR_rate) && !data->source.hides;
@@ -263,7 +264,7 @@ static bool check_all_masks(TrainData *data, Diag *diag) {
 /* Shares of losses, which are means over labels. Of one source nothing has to be counted, which
  * would read all of it. */
 static void set_label_shares(TrainData *data) {
-    const Node *share = find_label_share(data->plan);
+    const Node *share = train_data_label_share(data->plan);
     int64_t left_out = share ? (int64_t)node_float(share, ATTR_value, -1) : -1;
     double n_labels = 0;
     for (int i = 0; i < data->n_train; i++) {
@@ -317,15 +318,17 @@ static bool open_data(TrainData *out, Diag *diag) {
     const CliArgs *args = out->args;
     const Plan *plan = out->plan;
     if (!train_text_from_args(args, plan->vocab, &out->text, diag) ||
-        !train_source_open(plan, find_label_share(plan), &out->source, args->arena, diag) ||
+        !train_source_open(plan, train_data_label_share(plan), &out->source, args->arena, diag) ||
         !train_diffusion_of(plan, args->arena, &out->diffusion, diag)) {
         return false;
     }
     out->text.source = &out->source;
     out->text.pairs = &out->pairs;
     out->text.classes = &out->classes;
+    out->text.embed = &out->embed;
+    if (!train_embed_of(plan, train_data_label_share(plan), &out->embed, diag)) return false;
     out->text.is_whole = out->is_whole;
-    if (!train_classes_of(plan, find_label_share(plan), args->arena, &out->classes, diag)) {
+    if (!train_classes_of(plan, train_data_label_share(plan), args->arena, &out->classes, diag)) {
         return false;
     }
     out->classes.may_lack = cli_given(args, OPT_PREDICTIONS);
@@ -337,7 +340,7 @@ static bool open_data(TrainData *out, Diag *diag) {
     }
     if (!train_source_check_tokenizer(&out->source, out->text.tokenizer, diag)) return false;
     if (!open_all(out, diag) || !check_all_masks(out, diag)) return false;
-    for (int i = 0; i < out->n_train && !out->classes.reads; i++) {
+    for (int i = 0; i < out->n_train && !out->classes.reads && !out->embed.reads; i++) {
         if (!train_documents_check(&out->text, args, plan, out->train[i].path, out->train[i].data,
                                    &out->documents, diag)) {
             return false;
@@ -352,7 +355,7 @@ static bool open_data(TrainData *out, Diag *diag) {
 /* Rows of prompts and answers have labels that do not count, and padding. */
 static bool open_prompts(TrainData *data, Diag *diag) {
     const Plan *plan = data->plan;
-    const Node *share = find_label_share(plan);
+    const Node *share = train_data_label_share(plan);
     const bool hides = share && node_attr(share, ATTR_rate);
     if (!train_prompts_read_by(plan)) {
         data->masked = share && node_float(share, ATTR_value, 0) == DATASET_NO_LABEL;
@@ -397,6 +400,7 @@ void train_data_close(TrainData *data) {
     }
     for (int i = 0; i < data->n_files; i++) dataset_close(data->files[i]);
     data->n_train = data->n_val = data->n_files = 0;
+    train_embed_release(&data->embed);
     train_prompts_close(&data->prompts);
     train_text_release(&data->text);
 }
@@ -424,6 +428,10 @@ static bool finish_sample(TrainData *data, const TrainPart *part, int64_t number
     const int64_t seq = data->plan->seq;
     if (data->classes.reads) {
         class_row_finish(tokens, labels, seq, how->first, (int32_t)how->pad);
+        return true;
+    }
+    if (data->embed.reads) {
+        class_row_finish(tokens, labels, seq, data->embed.first, (int32_t)data->embed.how.pad);
         return true;
     }
     if (data->pairs.rewards) train_pairs_mark_ends(labels, seq, train_pairs_rows(&data->pairs));
@@ -470,6 +478,13 @@ bool train_data_sample(TrainData *data, int64_t index, int64_t at, int32_t *toke
     int source = blend_pick(&data->blend, index, &sample);
     const TrainPart *part = &data->train[source];
     int64_t i = dataset_sample_window(part->data, seed_of(data, source), sample);
+    const int64_t epoch = sample / dataset_count_windows(part->data);
+    if (part->pool && epoch > 0) {
+        tokens += at * data->plan->seq;
+        labels += at * data->plan->seq;
+        embed_epoch_row(part->pool, seed_of(data, source), epoch, i, tokens, labels);
+        return finish_sample(data, part, index, at, tokens, labels, diag);
+    }
     return read_window(data, part, i, index, at, tokens, labels, diag);
 }
 
@@ -528,7 +543,7 @@ int64_t train_data_mapped_bytes(const TrainData *data) {
 }
 
 void train_data_print_entropy(const TrainData *data) {
-    if (data->pairs.reads || data->prompts.reads) {
+    if (data->pairs.reads || data->prompts.reads || data->embed.reads) {
         printf("\n");
         return;
     }
@@ -551,7 +566,7 @@ void train_data_print_entropy(const TrainData *data) {
 static void print_tokens(const TrainData *data, const TrainPart *parts, int n) {
     int64_t all = count_tokens(parts, n);
     printf("%" PRId64 " tokens", all);
-    if (!data->masked || hides_tokens(data) || data->classes.reads) return;
+    if (!data->masked || hides_tokens(data) || data->classes.reads || data->embed.reads) return;
     if (data->diffusion.hides && !dataset_is_masked(parts[0].data)) return;
     int64_t counted = count_counted(parts, n);
     printf(" (%" PRId64 " count, %.1f %%)", counted, 100 * (double)counted / (double)all);
@@ -598,7 +613,8 @@ void train_data_print(const TrainData *data) {
     train_source_print(&data->source);
     train_pairs_print(&data->pairs);
     train_classes_print(&data->classes);
-    if (!data->classes.reads) train_documents_print(&data->documents);
+    train_embed_print(&data->embed);
+    if (!data->classes.reads && !data->embed.reads) train_documents_print(&data->documents);
 }
 
 /* Adds, for each source, the samples of [first, end). */

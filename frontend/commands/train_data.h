@@ -19,6 +19,7 @@ typedef struct TrainPart {
     Dataset *data;
     double share;       /* of the samples, in training */
     double label_share; /* of the labels that count, which losses are means over */
+    EmbedPool *pool;    /* of groups of texts; NULL: data are no such, or are validated on */
     float *scores;      /* [windows, 2]: of pairs and answers, the reference's; NULL: none asked */
 } TrainPart;
 
@@ -31,6 +32,7 @@ typedef struct TrainData {
     TrainPairs pairs;
     TrainAnswers answers; /* of the batch that was read, where the pairs are none */
     TrainClasses classes;
+    TrainEmbed embed;
     TrainPrompts prompts;     /* where training writes answers; then there are no other data */
     float *reference;         /* [global_batch]: of the batch that was read; NULL: not asked for */
     TrainDocuments documents; /* of all sources together */
@@ -47,6 +49,9 @@ typedef struct TrainData {
     MaskedLm hidden; /* tokens that are labels; rate 0: labels are the tokens that follow */
     double train_entropy, val_entropy;
 } TrainData;
+
+/* What says which label the plan's loss leaves out (a plan has one), or NULL: it counts all. */
+const Node *train_data_label_share(const Plan *plan);
 
 /* What can be said without looking at a file. */
 bool train_data_options(const CliArgs *args, Diag *diag);

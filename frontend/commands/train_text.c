@@ -90,6 +90,13 @@ static bool make_class_rows(TrainText *text, const CliArgs *args, const CorpusOp
     return true;
 }
 
+/* Documents as rows of groups, where the plan's model makes vectors of texts. */
+static bool make_embed_rows(TrainText *text, TokenBuffer *buffer, const char *path, Diag *diag) {
+    if (train_embed_rows(text->embed, buffer, diag)) return true;
+    diag_note(diag, (SourceLoc){path, 0}, "of these");
+    return false;
+}
+
 static bool reads_prompts(const TrainText *text) {
     return text->source->reads && !text->source->hides;
 }
@@ -111,6 +118,7 @@ static Dataset *encode_text(TrainText *text, const CliArgs *args, const char *pa
     options.each = cli_given(args, OPT_PREDICTIONS);
     options.between = text->classes->between;
     if (!train_classes_check_end(text->classes, options.last, diag)) return NULL;
+    train_embed_options(text->embed, args, false, &options);
     options.paths = &path;
     options.n_paths = 1;
     options.progress = cli_given(args, OPT_QUIET) ? NULL : show_bytes;
@@ -120,6 +128,7 @@ static Dataset *encode_text(TrainText *text, const CliArgs *args, const char *pa
     good = good &&
            (text->pairs->reads     ? make_rows(text, &options, &buffer, path, diag)
             : text->classes->reads ? make_class_rows(text, args, &options, seq, &buffer, path, diag)
+            : text->embed->reads   ? make_embed_rows(text, &buffer, path, diag)
             : pairs                ? pair(text, &options, &buffer, path, diag)
                                    : pack(text, args, &options, seq, &buffer, path, diag));
     if (!good) {
@@ -215,6 +224,7 @@ Dataset *train_text_open(TrainText *text, const CliArgs *args, const char *path,
         return NULL;
     }
     if (text->classes->reads && !check_classes(text, args, path, plain, diag)) return NULL;
+    if (!train_embed_check_options(text->embed, args, path, plain, diag)) return NULL;
     if (text->source && text->source->hides && cli_given(args, OPT_PACK)) {
         diag_error(diag, (SourceLoc){path, 0},
                    "--pack: the plan hides spans of running text, which has no documents");
@@ -239,7 +249,8 @@ Dataset *train_text_open(TrainText *text, const CliArgs *args, const char *path,
 int64_t train_text_count_bytes(const TrainText *text, const Engine *engine, const int32_t *labels,
                                int64_t n) {
     int64_t bytes = 0;
-    for (int64_t i = 0; text->tokenizer && !text->classes->reads && i < n; i++) {
+    const bool says_tokens = !text->classes->reads && !text->embed->reads;
+    for (int64_t i = 0; text->tokenizer && says_tokens && i < n; i++) {
         size_t length;
         uint32_t label = (uint32_t)labels[i];
         if (!engine_counts_label(engine, labels[i])) continue;

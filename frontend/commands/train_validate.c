@@ -55,6 +55,10 @@ static bool sum_up(TrainData *data, int source, int64_t most_batches, Engine *en
             engine_evaluated(engine, "ce", &loss);
             out->kl += kl * n;
         }
+        double accuracy;
+        if (data->embed.reads && engine_evaluated(engine, "accuracy", &accuracy)) {
+            out->right += accuracy * n;
+        }
         out->loss += loss * n;
         out->labels += n;
         if (pairs) continue;
@@ -84,8 +88,8 @@ bool train_validate(TrainData *data, Engine *engine, int32_t *tokens, int32_t *l
         kl += data->val[i].label_share * sums.kl / sums.labels;
         share += data->val[i].label_share;
     }
-    if (data->classes.reads && engine_logits_width(engine) > 0 && share > 0)
-        out->accuracy = right / share;
+    const bool tells = data->classes.reads && engine_logits_width(engine) > 0;
+    if ((tells || data->embed.reads) && share > 0) out->accuracy = right / share;
     if (plan_count_teacher(data->plan) && share > 0) out->kl = kl / share;
     out->is_empty = share == 0;
     out->loss = share > 0 ? out->loss / share : NAN;

@@ -4,6 +4,7 @@
 #include "frontend/gguf/gguf_config.h"
 #include "frontend/gguf/gguf_tokenizer.h"
 #include "frontend/gguf/gguf_writer.h"
+#include "frontend/hf/hf_embed.h"
 #include "frontend/progress_line.h"
 
 #include <stdlib.h>
@@ -20,9 +21,9 @@ const HfFamily *gguf_export_family(Arena *arena, const Model *model, Diag *diag)
                    gguf_arch_names(arena));
         return NULL;
     }
-    if (hf_classes_count(model) > 0) {
+    if (hf_classes_count(model) > 0 || hf_embed_pooling(model)) {
         diag_error(diag, NO_LOC,
-                   "a model that tells classes of texts, or rewards, is not written "
+                   "a model that tells classes of texts, rewards or vectors is not written "
                    "as GGUF; without --format it is for transformers");
         return NULL;
     }

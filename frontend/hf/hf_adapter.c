@@ -1,5 +1,6 @@
 #include "frontend/hf/hf_adapter.h"
 
+#include "frontend/hf/hf_embed.h"
 #include "runtime/checkpoint/tensor_copy.h"
 #include "runtime/checkpoint/tensor_values.h"
 #include "runtime/engine.h"
@@ -663,11 +664,14 @@ static json_t *make_config(const HfExport *export, const Named *named) {
     json_t *saved = json_array_size(named->saved) ? json_copy(named->saved) : json_null();
     json_t *config = json_pack(
         "{s:s, s:s, s:I, s:f, s:f, s:b, s:O, s:O, s:O, s:O, s:s, s:b, s:b, s:o, s:n, s:b}",
-        "peft_type", "LORA", "task_type", classes ? "SEQ_CLS" : "CAUSAL_LM", "r", (json_int_t)rank,
-        "lora_alpha", alpha_of(export, named, rank), "lora_dropout", dropout, "use_rslora",
-        named->roots, "target_modules", named->modules, "target_parameters", named->parameters,
-        "rank_pattern", named->ranks, "alpha_pattern", named->alphas, "bias", "none",
-        "fan_in_fan_out", columns, "inference_mode", 1, "modules_to_save", saved,
+        "peft_type", "LORA", "task_type",
+        classes                   ? "SEQ_CLS"
+        : hf_embed_pooling(model) ? "FEATURE_EXTRACTION"
+                                  : "CAUSAL_LM",
+        "r", (json_int_t)rank, "lora_alpha", alpha_of(export, named, rank), "lora_dropout", dropout,
+        "use_rslora", named->roots, "target_modules", named->modules, "target_parameters",
+        named->parameters, "rank_pattern", named->ranks, "alpha_pattern", named->alphas, "bias",
+        "none", "fan_in_fan_out", columns, "inference_mode", 1, "modules_to_save", saved,
         "base_model_name_or_path", "init_lora_weights", 1);
     if (!config) BUG("out of memory");
     if (export->like) {

@@ -1,6 +1,7 @@
 #include "frontend/hf/hf_classes.h"
 
 #include "frontend/hf/hf_config.h"
+#include "frontend/hf/hf_embed.h"
 #include "frontend/hf/hf_rows.h"
 #include "ir/base/diag.h"
 #include "ir/class_names.h"
@@ -167,6 +168,7 @@ int hf_classes_count(const Model *model) {
 }
 
 const char *hf_classes_architecture(const HfType *type, const Model *model) {
+    if (hf_embed_pooling(model)) return hf_embed_architecture(model->graph->arena, type);
     return hf_classes_count(model) && type->classifier ? type->classifier : type->architecture;
 }
 
@@ -175,7 +177,7 @@ bool hf_classes_lacks(const Model *model, const char *setting) {
     bool of_output = false;
     for (size_t i = 0; i < sizeof(OF_OUTPUTS) / sizeof(OF_OUTPUTS[0]); i++)
         of_output |= strcmp(OF_OUTPUTS[i], setting) == 0;
-    return of_output && hf_classes_count(model) > 0;
+    return of_output && (hf_classes_count(model) > 0 || hf_embed_pooling(model));
 }
 
 /* --- writing --- */

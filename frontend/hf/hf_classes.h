@@ -28,7 +28,7 @@ const char *hf_classes_read(Arena *arena, const json_t *json, const HfFamily *fa
 
 /* How many numbers the model tells of a text: its classes, 1: a reward, 0: it says tokens. */
 int hf_classes_count(const Model *model);
-/* The type's architecture for such a model. */
+/* The type's architecture for such a model, or one that makes vectors of texts. */
 const char *hf_classes_architecture(const HfType *type, const Model *model);
 /* Settings that only an output over tokens has are as good as any in a model without one. */
 bool hf_classes_lacks(const Model *model, const char *setting);

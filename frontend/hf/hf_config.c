@@ -1,6 +1,7 @@
 #include "frontend/hf/hf_config.h"
 
 #include "frontend/hf/hf_config_rows.h"
+#include "frontend/hf/hf_embed.h"
 #include "frontend/hf/hf_kimi.h"
 #include "frontend/hf/hf_pattern.h"
 #include "frontend/hf/hf_rope.h"
@@ -574,6 +575,16 @@ static bool read_classes(Reader *reader) {
     return !why || fail(reader, "%s", why);
 }
 
+static bool read_embed(Reader *reader, const char *dir) {
+    ModelSetting settings[HF_EMBED_SETTINGS];
+    int n;
+    if (!hf_embed_read(reader->arena, dir, reader->config->family, settings, &n, reader->diag)) {
+        return false;
+    }
+    for (int i = 0; i < n; i++) give(reader, settings[i].key, settings[i].value);
+    return true;
+}
+
 static bool read_keys(Reader *reader) {
     give_all(reader, reader->config->type->settings);
     if (reader->config->family->implied) give_all(reader, reader->config->family->implied);
@@ -627,7 +638,7 @@ bool hf_config_read(Arena *arena, const char *dir, HfConfig *out, Diag *diag) {
     bool fine = json_is_object(out->json) || fail(&reader, "is not a JSON object");
     fine = fine && take_text_part(&reader) && take_quantized(&reader, dir) && find_type(&reader) &&
            check_quantized(&reader) && normalise_rope(&reader) && normalise_sizes(&reader) &&
-           read_keys(&reader) && read_classes(&reader);
+           read_keys(&reader) && read_classes(&reader) && read_embed(&reader, dir);
     if (!fine) {
         json_decref(out->json);
         out->json = NULL;

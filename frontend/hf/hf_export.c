@@ -1,6 +1,7 @@
 #include "frontend/hf/hf_export.h"
 
 #include "frontend/hf/hf_adapter.h"
+#include "frontend/hf/hf_embed.h"
 #include "frontend/hf/hf_files.h"
 #include "frontend/progress_line.h"
 #include "ir/base/file.h"
@@ -95,6 +96,7 @@ static bool check_extra(const HfExport *export, const Safetensors *file, const c
         const char *name = safetensors_at(file, i)->name;
         bool known = is_known(export, name);
         if (checkpoint && strchr(name, '/')) continue;
+        if (!known && hf_embed_leaves_out(export->model, name)) continue;
         if (!known && !checkpoint) {
             diag_error(diag, (SourceLoc){path, 0},
                        "has a tensor %s, which the model of these settings has not",
@@ -158,6 +160,15 @@ static bool copy_others(const HfExport *export, const char *to, Diag *diag) {
     return true;
 }
 
+/* Of models without an output. */
+static bool strip_prefix(HfExport *export) {
+    for (int i = 0; i < export->layout.n_items; i++) {
+        HfItem *item = &export->layout.items[i];
+        item->theirs = hf_embed_tensor_name(export->model, export->family, item->theirs);
+    }
+    return true;
+}
+
 bool hf_export_open(Arena *arena, const HfExportRequest *request, HfExport *out, Diag *diag) {
     HfConfig config = {0};
     const Model *model = request->model;
@@ -180,7 +191,8 @@ bool hf_export_open(Arena *arena, const HfExportRequest *request, HfExport *out,
     }
     fine = fine && out->type && hf_adapter_find(out, diag) &&
            hf_layout_make(arena, model, out->family, out->type, false, &out->layout, diag) &&
-           check_files(out, diag) && (!out->adapters_alone || hf_adapter_check_alone(out, diag));
+           strip_prefix(out) && check_files(out, diag) &&
+           (!out->adapters_alone || hf_adapter_check_alone(out, diag));
     if (fine && !request->family) {
         out->config = hf_config_write(model, out->family, out->type, config.json,
                                       torch_dtype(out->dtype), diag);
@@ -233,7 +245,8 @@ static void remove_folder(Arena *arena, const char *path) {
     DIR *folder = opendir(path);
     for (struct dirent *entry; folder && (entry = readdir(folder));) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-        unlink(arena_printf(arena, "%s/%s", path, entry->d_name));
+        const char *name = arena_printf(arena, "%s/%s", path, entry->d_name);
+        if (unlink(name) != 0) remove_folder(arena, name);
     }
     if (folder) closedir(folder);
     rmdir(path);
@@ -408,6 +421,9 @@ bool hf_export_write(HfExport *export, const char *dir, Diag *diag) {
         fine = fine &&
                hf_write_json(export->arena, temporary, "config.json", export->config, diag) &&
                copy_others(export, temporary, diag) && write_weights(export, temporary, diag);
+        if (hf_embed_pooling(export->model)) {
+            fine = fine && hf_embed_write(export->arena, export->model, temporary, diag);
+        }
     }
     if (fine && rename(temporary, name) != 0) fine = fail_folder(dir, "cannot be made", diag);
     if (!fine) remove_folder(export->arena, temporary);

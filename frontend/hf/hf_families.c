@@ -1,6 +1,7 @@
 #include "frontend/hf/hf_rows.h"
 
 #include <stddef.h>
+#include <string.h>
 
 /* clang-format off */
 const HfWord HF_ACTIVATIONS[] = {
@@ -189,3 +190,12 @@ const HfFamily *const HF_FAMILIES[] = {&GPT,     &HF_LLAMA,    &HF_GEMMA,  &HF_N
                                        &HF_KIMI, &HF_LLAMA4, &HF_MODERNBERT, &HF_LLADA,
                                        &HF_DREAM, NULL};
 /* clang-format on */
+
+size_t hf_family_prefix(const HfFamily *family, const char *name) {
+    for (const char *at = family->prefix; *at;) {
+        const size_t length = strcspn(at, " ");
+        if (strncmp(name, at, length) == 0) return length;
+        at += length + (at[length] == ' ');
+    }
+    return 0;
+}

@@ -8,6 +8,7 @@
 #ifndef FRONTEND_HF_HF_FAMILIES_H
 #define FRONTEND_HF_HF_FAMILIES_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 enum { HF_MAX_PARTS = 5 };
@@ -100,7 +101,7 @@ typedef struct HfType {
 
 typedef struct HfFamily {
     const char *script; /* name of the model */
-    const char *prefix; /* of their names, that a file may leave out */
+    const char *prefix; /* of their names, that a file may leave out; or several, "a. b." */
     const char *output; /* their names of the output's table, not there where it is tied */
     const HfType *types;
     const HfKey *keys;
@@ -112,6 +113,9 @@ typedef struct HfFamily {
      * model has the setting of `implied_when`, "key=value", if that is not NULL. */
     const char *implied, *implied_means, *implied_when;
 } HfFamily;
+
+/* How much of one of their names is the family's prefix; 0: it has none. */
+size_t hf_family_prefix(const HfFamily *family, const char *name);
 
 /* Ends with NULL; the lists of a family with a row that has NULL in place of a name. */
 extern const HfFamily *const HF_FAMILIES[];

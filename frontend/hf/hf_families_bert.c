@@ -147,7 +147,7 @@ static const char *const BERT_IGNORED[] = {
     "roberta.embeddings.position_ids", "roberta.pooler.dense.weight", "roberta.pooler.dense.bias",
     "lm_head.decoder.bias", "distilbert.embeddings.position_ids", NULL};
 
-const HfFamily HF_BERT = {"bert", "bert.",
+const HfFamily HF_BERT = {"bert", "bert. roberta. distilbert.",
                           "cls.predictions.decoder.weight lm_head.decoder.weight "
                           "vocab_projector.weight", BERT_TYPES,
                           BERT_KEYS, EACH_HAS_ITS_OWN, BERT_IGNORED, NULL, NULL, NULL};

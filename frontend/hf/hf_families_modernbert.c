@@ -83,7 +83,7 @@ static const HfKey MODERNBERT_KEYS[] = {
 
 static const char *const NOTHING_IGNORED[] = {NULL};
 
-const HfFamily HF_MODERNBERT = {"modernbert", "", "decoder.weight", MODERNBERT_TYPES,
+const HfFamily HF_MODERNBERT = {"modernbert", "model.", "decoder.weight", MODERNBERT_TYPES,
                                 MODERNBERT_KEYS, MODERNBERT_TENSORS, NOTHING_IGNORED,
                                 NULL, NULL, NULL};
 /* clang-format on */

@@ -108,16 +108,15 @@ static const char *saved_name(const HfImport *import, const char *name) {
 
 /* A name as the files have it: with the family's prefix, or all of them without. */
 static HfFound *find_name(const HfImport *import, const char *name) {
-    size_t length = strlen(import->config.family->prefix);
+    size_t length = hf_family_prefix(import->config.family, name);
     HfFound *found = hf_files_find(&import->files, name);
-    bool prefixed = strncmp(name, import->config.family->prefix, length) == 0;
     const char *within;
     for (int i = 0; !found && import->config.part; i++) {
         within = hf_text_part_name(import->arena, import->config.part, name, i);
         if (!within) break;
         found = hf_files_find(&import->files, within);
     }
-    return found || !prefixed ? found : hf_files_find(&import->files, name + length);
+    return found || length == 0 ? found : hf_files_find(&import->files, name + length);
 }
 
 static HfFound *find_tensor(const HfImport *import, const char *name) {

@@ -292,8 +292,8 @@ static void complete_drop(lua_State *lua, OpKind op, Attr *attrs, int *n_attrs) 
 
 /* Where a label_share says that rows are hidden by shares drawn for each. */
 static void check_diffusion(lua_State *lua, const Node *node, double label) {
-    static const AttrKey OTHERS[] = {ATTR_rate, ATTR_span,  ATTR_start,   ATTR_eos,
-                                     ATTR_pad,  ATTR_first, ATTR_classes, ATTR_between};
+    static const AttrKey OTHERS[] = {ATTR_rate,  ATTR_span,    ATTR_start,   ATTR_eos,   ATTR_pad,
+                                     ATTR_first, ATTR_classes, ATTR_between, ATTR_groups};
     const int64_t by = node_int(node, ATTR_by, 0), each = node_int(node, ATTR_each, 0);
     bool alone = label == -1 && node_int(node, ATTR_mask, -1) >= 0;
     for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
@@ -321,12 +321,12 @@ static void check_hiding(lua_State *lua, const Node *node, double label) {
         script_error(lua, "label_share: 'rate' (a share between 0 and 1) and 'mask' (a token) go "
                           "together, and with value = -1");
     }
-    bool ends = node_attr(node, ATTR_eos) != NULL && !node_attr(node, ATTR_classes);
+    const bool whole = node_attr(node, ATTR_classes) || node_attr(node, ATTR_groups);
+    bool ends = node_attr(node, ATTR_eos) != NULL && !whole;
     if (reads != ends || (reads && label != -1) || (reads && hides != has_spans) ||
         (has_spans && !reads) || !(span >= 1 && span <= 1e6) ||
-        (node_attr(node, ATTR_pad) && !reads && !node_attr(node, ATTR_classes)) ||
-        node_int(node, ATTR_start, 0) < 0 || node_int(node, ATTR_eos, 0) < 0 ||
-        node_int(node, ATTR_pad, 0) < 0) {
+        (node_attr(node, ATTR_pad) && !reads && !whole) || node_int(node, ATTR_start, 0) < 0 ||
+        node_int(node, ATTR_eos, 0) < 0 || node_int(node, ATTR_pad, 0) < 0) {
         script_error(lua, "label_share: 'start' and 'eos' (tokens) go together, and with value = "
                           "-1; with 'rate' they have 'span', a mean length from 1 on");
     }
@@ -336,9 +336,31 @@ static void check_hiding(lua_State *lua, const Node *node, double label) {
                  "its encoder reads");
 }
 
+/* Groups of texts that are compared, nn.embed's. */
+static void check_groups(lua_State *lua, const Node *node, double label) {
+    const int64_t first = node_int(node, ATTR_first, -1), groups = node_int(node, ATTR_groups, 0);
+    const int64_t count = node_int(node, ATTR_count, 0), length = node_int(node, ATTR_length, 0);
+    bool others = node_attr(node, ATTR_rate) || node_attr(node, ATTR_start) ||
+                  node_attr(node, ATTR_classes) || node_attr(node, ATTR_between);
+    if (!others && label == -1 && (first == 0 || first == 1) && node_attr(node, ATTR_pad) &&
+        groups >= 1 && count >= 2 && length >= 1 && groups <= INT32_MAX && count <= 64 &&
+        length <= INT32_MAX) {
+        return;
+    }
+    script_error(lua,
+                 "label_share: 'groups' (at least 1) of 'count' texts (from 2 to 64) of 'length' "
+                 "tokens at most go together, with value = -1, 'first' (1: a label is where a "
+                 "text begins, or 0) and 'pad' (a token)");
+}
+
 static void check_classes(lua_State *lua, const Node *node, double label) {
     bool others = node_attr(node, ATTR_rate) || node_attr(node, ATTR_start);
     bool alone = node_attr(node, ATTR_first) || node_attr(node, ATTR_between);
+    if (node_attr(node, ATTR_groups) || node_attr(node, ATTR_count) ||
+        node_attr(node, ATTR_length)) {
+        check_groups(lua, node, label);
+        return;
+    }
     if (!node_attr(node, ATTR_classes)) {
         if (!alone) return;
         script_error(lua, "label_share: 'first' and 'between' go with 'classes'");
@@ -363,8 +385,8 @@ static void check_classes(lua_State *lua, const Node *node, double label) {
 }
 
 static bool has_same_data(const Node *a, const Node *b) {
-    static const AttrKey KEYS[] = {ATTR_mask,  ATTR_start, ATTR_eos, ATTR_pad,
-                                   ATTR_first, ATTR_by,    ATTR_each};
+    static const AttrKey KEYS[] = {ATTR_mask, ATTR_start, ATTR_eos,    ATTR_pad,   ATTR_first,
+                                   ATTR_by,   ATTR_each,  ATTR_groups, ATTR_count, ATTR_length};
     bool same = node_float(a, ATTR_rate, -1) == node_float(b, ATTR_rate, -1) &&
                 node_float(a, ATTR_span, -1) == node_float(b, ATTR_span, -1);
     for (size_t i = 0; i < sizeof(KEYS) / sizeof(KEYS[0]); i++) {

@@ -54,8 +54,22 @@ static bool has_logits_axes(const Graph *graph, const Type *type) {
     return true;
 }
 
+/* Vectors of whole texts, in a model that says no tokens. */
+static bool check_vectors(const Graph *graph, const Node *vectors, Diag *diag) {
+    const Type *type = value_type(vectors->inputs[0]);
+    if (type->rank == 3 && type->dtype == DTYPE_F32 &&
+        strcmp(graph->axes.names[type->axes[0]], "batch") == 0) {
+        return true;
+    }
+    diag_error(diag, vectors->loc,
+               "output 'vectors' must be f32 with three axes, batch first: nn.embed makes it");
+    return false;
+}
+
 static bool check_logits(const Graph *graph, SourceLoc loc, Diag *diag) {
     const Node *logits = find_output(graph, "logits");
+    const Node *vectors = find_output(graph, OUTPUT_VECTORS);
+    if (vectors && !logits) return check_vectors(graph, vectors, diag);
     if (!logits) {
         diag_error(diag, loc,
                    "model: there is no output 'logits': nn.cross_entropy makes it, or "

@@ -214,21 +214,22 @@ end
 
 -- Learned positions [seq, model], to be added to embeddings. options: std, decay, lr_scale, muon,
 -- frozen, places (nn.documents' second value: positions are counted in each document; -> [batch,
--- seq, model])
+-- seq, model]), rows (of the table then, where documents are shorter than seq)
 function nn.position(m, name, seq, model, options)
   check_model("position", m)
   seq = seq or "seq"
   local o = read_options("position", options,
-    { std = NONE, decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE, places = NONE })
-  local places = o.places
-  o.places = nil
+    { std = NONE, decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE, places = NONE,
+      rows = NONE })
+  local places, rows = o.places, o.rows
+  o.places, o.rows = nil, nil
   if not places then
     return shared_weight("position", m, name, { seq, model or "model" }, o)
   end
   if type(places) ~= "userdata" then
     fail("position: 'places' must be nn.documents' second value")
   end
-  m:axis("positions", places:dim(seq)) -- not seq: rows are looked up, wherever theirs are
+  m:axis("positions", rows or places:dim(seq)) -- not seq: rows are looked up, wherever theirs are
   local table = shared_weight("position", m, name, { "positions", model or "model" }, o)
   return ops.embedding{ places, table, axis = "positions" }
 end
@@ -570,6 +571,7 @@ local of_texts = { fail = fail, read_options = read_options, NONE = NONE,
   check_arguments = check_arguments, mean_of = mean_of }
 require "nn_preference".add(nn, of_texts)
 require "nn_policy".add(nn, of_texts)
+require "nn_embed".add(nn, of_texts)
 require "nn_classes".add(nn, of_texts)
 require "nn_distill".add(nn, of_texts)
 

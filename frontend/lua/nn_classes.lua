@@ -113,29 +113,41 @@ end
 -- nn.preference's kind, with beta, label_smoothing, gamma and, if m has them, its other options),
 -- or m.diffusion (masked, or shifted: a position says the next one's token; with mask_token, -1:
 -- the vocabulary's last, and diffusion_by_row); where these are none, of the tokens that follow,
--- all or, where m.masked, those that the data's masks say.
+-- all or, where m.masked, those that the data's masks say. Or m.embedding (mean, or last:
+-- nn.embed_as_set), in models that give `starts`.
 -- x [batch, seq, model]; logits: a function of x that gives [batch, seq, vocab]
--- options: beside (losses [batch], whose mean is added)
+-- options: beside (losses [batch], whose mean is added), starts (nn.documents' first value)
 function nn.decoder_loss(m, x, labels, logits, options)
   check_arguments("decoder_loss", m, x)
-  local o = read_options("decoder_loss", options, { beside = NONE })
+  local o = read_options("decoder_loss", options, { beside = NONE, starts = NONE })
   if type(logits) ~= "function" then
     fail("decoder_loss: the fourth argument must be a function of x that gives logits")
   end
-  local kinds, policy, diffusion, online = {}, "none", "none", false
+  local kinds, policy, diffusion, embedding, online = {}, "none", "none", "none", false
   for name, value in pairs(m) do -- models may be without these
     if name == "online" then online = value end
     if name == "policy" then policy = value end
+    if name == "embedding" then embedding = value end
     if name == "diffusion" then diffusion = value end
   end
   for name, kind in pairs{ classes = m.classes, policy = policy, preference = m.preference,
-                           diffusion = diffusion } do
+                           diffusion = diffusion, embedding = embedding } do
     if kind ~= "none" then kinds[#kinds + 1] = "'" .. name .. "'" end
   end
   table.sort(kinds)
   if #kinds > 1 then fail("decoder_loss: %s: one of them", table.concat(kinds, " and ")) end
   if online and (m.preference == "none" or m.preference == "reward") then
     fail("online: is of pairs (preference=dpo and its like), not of preference=%s", m.preference)
+  end
+  if embedding ~= "none" then
+    if embedding == "cls" then
+      fail("embedding=cls: the first token of a decoder sees no other one; last, or mean")
+    end
+    if m.documents < 0 then
+      fail("embedding needs --set documents=, a token that stands between texts and in none")
+    end
+    return nn.embed_as_set(m, x, labels, { starts = o.starts, pad = m.documents,
+      beside = o.beside })
   end
   if m.classes ~= "none" then
     return nn.classify(m, x, labels, { classes = m.classes, dropout = m.dropout,

@@ -38,15 +38,19 @@ function ops.mul(args) end
 ---@field between? integer
 ---@field by? integer
 ---@field each? integer
+---@field groups? integer
+---@field count? integer
+---@field length? integer
 
 ---How many of the labels of the whole global batch are not `value`, as a share of all: a scalar,
 ---counted before each step. One `value` for a model; -1 is what the data's masks leave out. With
 ---`rate` and `mask`, labels are tokens that the data hide behind `mask`; with `start` and `eos`
 ---what a decoder says, as nn.cross_entropy's from_source has it; with `classes`, `first` and `pad`
 ---labels are classes of texts, as nn.classify's. It then has first and pad, and perhaps between.
----With `mask` and `by` the data hide tokens as nn.cross_entropy's diffusion has it.
+---With `groups`, `count`, `length`, first and pad a label says which text of a row's it stands for,
+---as nn.embed's. With `mask` and `by` the data hide tokens as nn.cross_entropy's diffusion has it.
 ---@param args perilune.LabelShareArgs value; perhaps rate, mask, span, start, eos, pad, classes,
----or by and each
+---or by and each, or groups, count and length
 ---@return perilune.Value
 function ops.label_share(args) end
 

@@ -182,6 +182,7 @@ function model(description) end
 
 ---@class perilune.PositionOptions: perilune.TableOptions
 ---@field places? perilune.Value nn.documents' second value: positions are counted in each document
+---@field rows? integer of the table then, where documents are shorter than seq
 
 ---Of a layer whose last weight adds to the residual stream.
 ---@class perilune.BranchOptions
@@ -692,6 +693,43 @@ function nn.convolve(m, x, options) end
 ---@return perilune.Value
 function nn.classify(m, x, labels, options) end
 
+---@class perilune.EmbedOptions
+---@field pooling? "mean"|"cls"|"last" what of a text counts: its tokens' mean, its first or last
+---@field starts? perilune.Value nn.documents' first value, for mean
+---@field pad? integer the token behind each text
+---@field group? integer pairs in a row
+---@field negatives? integer texts that are no answers, of each
+---@field temperature? number cosines are divided by it
+---@field symmetric? boolean answers look for their queries, too
+---@field dims? string "256,128": losses of so many leading numbers besides
+---@field length? integer tokens of a text at most; 0: as many as fit
+---@field beside? perilune.Value
+
+---Mean over queries of -log softmax(cosine / temperature) at their own answers, over all answers of
+---the row. x [batch, seq, model]; labels are -1 but where a text has its number. Makes the outputs
+---"vectors" [batch, texts, model] and accuracy.
+---@param m perilune.Model
+---@param x perilune.Value
+---@param labels perilune.Value
+---@param options? perilune.EmbedOptions
+---@return perilune.Value
+function nn.embed(m, x, labels, options) end
+
+---@class perilune.EmbedAsSetOptions
+---@field starts? perilune.Value
+---@field pad? integer
+---@field beside? perilune.Value
+---@field longest? integer tokens that the model has positions for in a text; 0: any number
+
+---nn.embed by m.embedding and the settings embed_group, embed_negatives, embed_temperature,
+---embed_symmetric, embed_dims and embed_length, as far as m has them.
+---@param m perilune.Model
+---@param x perilune.Value
+---@param labels perilune.Value
+---@param options? perilune.EmbedAsSetOptions
+---@return perilune.Value
+function nn.embed_as_set(m, x, labels, options) end
+
 ---Mean over pairs of rows, a chosen answer and a rejected one, of -log sigmoid of how much more the
 ---chosen one's reward is, which is read at an answer's last token: there labels are 0, else -1.
 ---Makes the parameter score, and outputs "rewards" [batch] and those of nn.preference for the log.
@@ -704,11 +742,12 @@ function nn.reward(m, x, labels, options) end
 
 ---The loss that m.classes (none, or nn.classify's), m.policy (none, or nn.policy's kind; with
 ---m.clip, m.clip_high and m.kl), m.preference (none, reward, or nn.preference's kind; with its
----other options as settings) and, where these are none, m.masked ask for.
+---other options as settings), m.embedding (nn.embed_as_set) and, where these are none, m.masked
+---ask for.
 ---@param m perilune.Model
 ---@param x perilune.Value [batch, seq, model]
 ---@param labels perilune.Value
 ---@param logits fun(x: perilune.Value): perilune.Value
----@param options? { beside?: perilune.Value }
+---@param options? { beside?: perilune.Value, starts?: perilune.Value }
 ---@return perilune.Value
 function nn.decoder_loss(m, x, labels, logits, options) end

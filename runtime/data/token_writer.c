@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LLMC_HEADER_BYTES = 256 * 4, NPY_HEADER_BYTES = 128, BUFFERED = 8192 };
+enum { LLMC_HEADER_BYTES = 256 * 4, BUFFERED = 8192 };
 
 /* Version 1.0; 118 bytes follow. */
 static const unsigned char NPY_BEGIN[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, 118, 0};
@@ -25,11 +25,12 @@ struct TokenWriter {
     int64_t n_tokens;
 };
 
-static size_t make_npy_header(const char *type, int64_t count, unsigned char *out) {
-    char text[NPY_HEADER_BYTES];
-    int n =
-        snprintf(text, sizeof(text),
-                 "{'descr': '%s', 'fortran_order': False, 'shape': (%" PRId64 ",), }", type, count);
+size_t npy_make_header(const char *type, int64_t count, int64_t width, unsigned char *out) {
+    char text[NPY_HEADER_BYTES], columns[24] = "";
+    if (width > 0) snprintf(columns, sizeof(columns), " %" PRId64, width);
+    int n = snprintf(text, sizeof(text),
+                     "{'descr': '%s', 'fortran_order': False, 'shape': (%" PRId64 ",%s), }", type,
+                     count, columns);
     memset(out, ' ', NPY_HEADER_BYTES);
     memcpy(out, NPY_BEGIN, sizeof(NPY_BEGIN));
     memcpy(out + 10, text, (size_t)n);
@@ -45,7 +46,7 @@ static size_t make_header(const TokenWriter *writer, unsigned char *out) {
         memcpy(out, llmc, sizeof(llmc));
         return sizeof(llmc);
     }
-    return make_npy_header(writer->token_bytes == 2 ? "<u2" : "<u4", writer->n_tokens, out);
+    return npy_make_header(writer->token_bytes == 2 ? "<u2" : "<u4", writer->n_tokens, 0, out);
 }
 
 TokenWriter *token_writer_open(const char *path, int token_bytes, Diag *diag) {
@@ -101,7 +102,7 @@ static bool put_mask(TokenWriter *writer, const unsigned char *marks, size_t cou
     if (i == count) return true;
     if (!writer->mask) {
         writer->mask = file_writer_open(writer->mask_path, diag);
-        size_t length = make_npy_header("|b1", 0, header);
+        size_t length = npy_make_header("|b1", 0, 0, header);
         writer->failed = !writer->mask || !file_writer_put(writer->mask, header, length, diag);
         if (writer->failed || !put_counts(writer, NULL, writer->n_tokens, diag)) return false;
     }
@@ -146,7 +147,7 @@ static bool finish_both(TokenWriter *writer, Diag *diag) {
     file_writer_replace(writer->file, 0, header, length, diag);
     if (!file_writer_finish(writer->file, diag)) return false;
     if (!writer->mask) return true;
-    length = make_npy_header("|b1", writer->n_tokens, header);
+    length = npy_make_header("|b1", writer->n_tokens, 0, header);
     file_writer_replace(writer->mask, 0, header, length, diag);
     return file_writer_finish(writer->mask, diag);
 }

@@ -24,4 +24,9 @@ bool token_writer_failed(const TokenWriter *writer);
 bool token_writer_commit(TokenWriter *writer, Diag *diag); /* frees the writer, either way */
 void token_writer_abandon(TokenWriter *writer);
 
+/* The beginning of a .npy of `count` numbers, or rows of `width` (0: one axis), of NumPy's type: so
+ * many bytes of out [NPY_HEADER_BYTES]. */
+enum { NPY_HEADER_BYTES = 128 };
+size_t npy_make_header(const char *type, int64_t count, int64_t width, unsigned char *out);
+
 #endif

@@ -16,6 +16,13 @@
 
 #include "runtime/tokenizer/encoder.h"
 
+/* What a text of a group is, the number that is its last token, the only one that counts: 0 a
+ * query, 1 what answers it, from 2 on others that do not. With CORPUS_ANY_TEXTS also a text by
+ * itself, and two whose likeness is known, with a document between that has this number, the bits
+ * of an f32, and its role only. */
+enum { CORPUS_MOST_TEXTS = 64, CORPUS_TEXT, CORPUS_FIRST, CORPUS_LIKENESS, CORPUS_SECOND };
+enum { CORPUS_ANY_TEXTS = -1 };
+
 typedef struct CorpusOptions {
     const char *const *paths;
     int n_paths;
@@ -31,8 +38,11 @@ typedef struct CorpusOptions {
                             its class is a text's last token, the only one that counts */
     bool class_may_lack; /* a text without one has the number that follows theirs */
     bool each;           /* a text without a token is refused: what is said of each has its place */
-    int between;         /* with classes: how many of `last` are between the two texts of a pair */
-    bool with_special;   /* special tokens in the text are tokens */
+    int texts;           /* lines are groups of so many texts that belong together, each one a
+                            document; CORPUS_ANY_TEXTS: whatever they are; 0: they are not */
+    const char *query_prefix, *passage_prefix; /* what such texts begin with; NULL: nothing more */
+    int between;          /* with classes: how many of `last` are between the two texts of a pair */
+    bool with_special;    /* special tokens in the text are tokens */
     uint32_t first, last; /* tokens around each document; NO_TOKEN: none */
     int n_threads;
     /* Now and then, and at the end; may be NULL. bytes_all 0: not known. */

@@ -154,11 +154,12 @@ static TextForm form_of(const Corpus *corpus, const char *path, size_t n_name,
 static bool check_form(const Corpus *corpus, const char *path, TextForm form) {
     const CorpusOptions *options = corpus->options;
     const bool answers = options->preferences || options->unpaired;
-    if ((!answers && !options->classes) || form != TEXT_DOCUMENTS) return true;
+    if ((!answers && !options->classes && !options->texts) || form != TEXT_DOCUMENTS) return true;
     diag_error(corpus->diag, (SourceLoc){path, 0},
                "%s are lines of a file whose name ends in .jsonl, an array of objects in one that "
                "ends in .json, or rows of a Parquet file",
                options->classes    ? "texts of classes"
+               : options->texts    ? "texts for vectors"
                : options->unpaired ? "answers with labels, or in pairs,"
                                    : "pairs of answers");
     return false;

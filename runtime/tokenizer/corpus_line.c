@@ -498,6 +498,145 @@ static bool run_labelled(const Line *line) {
     return token_run_end(&run, good);
 }
 
+/* --- texts that belong together --- */
+
+const char *const CORPUS_TEXTS_KEYS[] = {"query",     "anchor",    "positive",  "pos",   "negative",
+                                         "negatives", "neg",       "sentence1", "score", "label",
+                                         "text",      "sentence2", "sentence",  NULL};
+
+static bool put_text(const Line *line, const json_t *text, const char *prefix, uint32_t role) {
+    const CorpusOptions *options = line->options;
+    if (!json_is_string(text)) {
+        diag_error(line->diag, line->loc, "%s is no text",
+                   role == 0   ? "the query"
+                   : role == 1 ? "what answers the query"
+                               : "a text");
+        return false;
+    }
+    TokenRun run = begin_run(line);
+    const size_t begin = run.tokens->count, length = json_string_length(text);
+    bool good = put_around(&run, options->first) &&
+                (!prefix || token_run_text(&run, prefix, strlen(prefix), false)) &&
+                token_run_text(&run, json_string_value(text), length, false) &&
+                token_run_begin_text(&run) && put_around(&run, options->last);
+    if (good && run.tokens->count == begin) {
+        diag_error(line->diag, line->loc, "a text without a token: it has no vector");
+        good = false;
+    }
+    for (size_t i = begin; good && i < run.tokens->count; i++) {
+        line->job->n_special += (run.marks->items[i] & TOKEN_AROUND) != 0;
+    }
+    good = good && token_run_number(&run, role, true);
+    line->job->n_documents++;
+    line->job->n_special++;
+    line->job->n_bytes += (int64_t)length;
+    return token_run_end(&run, good);
+}
+
+/* Texts that are no answers: one, or a list, or one by one with numbers in their names. */
+static json_t *list_negatives(const Line *line) {
+    static const char *const KEYS[] = {"negative", "negatives", "neg"};
+    json_t *all = json_array(), *value;
+    for (size_t i = 0; i < sizeof(KEYS) / sizeof(KEYS[0]); i++) {
+        value = json_object_get(line->object, KEYS[i]);
+        if (json_is_array(value)) {
+            json_array_extend(all, value);
+        } else if (value && !json_is_null(value)) {
+            json_array_append(all, value);
+        }
+    }
+    for (int i = 1; i <= CORPUS_MOST_TEXTS; i++) {
+        char key[24];
+        snprintf(key, sizeof(key), "negative_%d", i);
+        value = json_object_get(line->object, key);
+        if (!value || json_is_null(value)) break;
+        json_array_append(all, value);
+    }
+    return all;
+}
+
+static bool put_group(const Line *line, const json_t *query, const json_t *answer,
+                      const json_t *negatives) {
+    const CorpusOptions *options = line->options;
+    const json_t *negative;
+    size_t i;
+    if (!put_text(line, query, options->query_prefix, 0) ||
+        !put_text(line, answer, options->passage_prefix, 1)) {
+        return false;
+    }
+    json_array_foreach(negatives, i, negative) {
+        if (!put_text(line, negative, options->passage_prefix, (uint32_t)i + 2)) return false;
+    }
+    return true;
+}
+
+/* Several answers to a query are as many groups, each with all that are none. */
+static bool run_group(const Line *line, const json_t *query, const json_t *answer) {
+    const int texts = line->options->texts;
+    json_t *negatives = list_negatives(line);
+    const size_t n = json_array_size(negatives), most = CORPUS_MOST_TEXTS - 2;
+    bool good = texts == CORPUS_ANY_TEXTS ? n <= most : n == (size_t)texts - 2;
+    if (!good && texts == CORPUS_ANY_TEXTS) {
+        diag_error(line->diag, line->loc, "%zu negatives; at most %zu", n, most);
+    } else if (!good) {
+        diag_error(line->diag, line->loc,
+                   "%zu negative%s, and the plan's groups have %d: plan with --set "
+                   "embed_negatives=%zu",
+                   n, n == 1 ? "" : "s", texts - 2, n);
+    }
+    if (good && json_array_size(answer) == 0 && json_is_array(answer)) {
+        diag_error(line->diag, line->loc, "no text answers the query: the list is empty");
+        good = false;
+    }
+    if (good && !json_is_array(answer)) good = put_group(line, query, answer, negatives);
+    for (size_t i = 0; good && i < json_array_size(answer); i++) {
+        good = put_group(line, query, json_array_get(answer, i), negatives);
+    }
+    json_decref(negatives);
+    return good;
+}
+
+/* Two texts and how alike they are. */
+static bool run_likeness(const Line *line, const json_t *first, const json_t *second,
+                         const json_t *score) {
+    float likeness = (float)json_number_value(score);
+    uint32_t bits;
+    memcpy(&bits, &likeness, sizeof(bits));
+    if (!put_text(line, first, NULL, CORPUS_FIRST)) return false;
+    TokenRun run = begin_run(line);
+    bool good = token_run_number(&run, bits, true) && token_run_number(&run, CORPUS_LIKENESS, true);
+    return token_run_end(&run, good) && put_text(line, second, NULL, CORPUS_SECOND);
+}
+
+static bool run_texts(const Line *line) {
+    const json_t *object = line->object, *query = json_object_get(object, "query");
+    const json_t *answer = json_object_get(object, "positive"), *text;
+    const json_t *first = json_object_get(object, "sentence1");
+    const json_t *second = json_object_get(object, "sentence2");
+    const json_t *score = json_object_get(object, "score");
+    const bool any = line->options->texts == CORPUS_ANY_TEXTS;
+    if (!query) query = json_object_get(object, "anchor");
+    if (!answer) answer = json_object_get(object, "pos");
+    if (query && answer) return run_group(line, query, answer);
+    if (!score) score = json_object_get(object, "label");
+    if (json_is_null(score)) score = NULL;
+    if (first && second && !score) return run_group(line, first, second);
+    if (any && first && second && json_is_number(score)) {
+        return run_likeness(line, first, second, score);
+    }
+    text = json_object_get(object, line->options->field ? line->options->field : "text");
+    if (!text && !line->options->field) text = json_object_get(object, "sentence");
+    if (any && text) return put_text(line, text, line->options->passage_prefix, CORPUS_TEXT);
+    diag_error(line->diag, line->loc,
+               any ? "no object with 'query' and 'positive', 'sentence1' and 'sentence2' "
+                     "with a number 'score', or 'text'"
+               : first && second ? "'sentence1' and 'sentence2' with a score: texts to learn from "
+                                   "belong together, and have none"
+                                 : "no object with 'query' (or 'anchor') and 'positive', or with "
+                                   "'sentence1' and 'sentence2'");
+    return false;
+}
+
 /* --- which of them it is --- */
 
 static bool run_field(const Line *line, const char *field) {
@@ -517,6 +656,7 @@ static bool run_object(const Line *line) {
         return run_preference(line);
     }
     if (line->options->classes && !line->counts) return run_labelled(line);
+    if (line->options->texts && !line->counts) return run_texts(line);
     if (line->options->field) return run_field(line, line->options->field);
     int n_kinds = (text != NULL) + (messages != NULL) + is_pair;
     if (n_kinds != 1) {
@@ -561,7 +701,9 @@ static bool find_text(CorpusJob *job, const CorpusOptions *options, const unsign
     static const char *const OTHERS[] = {"messages", "conversations", "completion", "chosen"};
     const char *field = options->field ? options->field : "text";
     size_t n_others = options->field ? 0 : sizeof(OTHERS) / sizeof(OTHERS[0]);
-    if (options->preferences || options->unpaired || options->classes) return false;
+    if (options->preferences || options->unpaired || options->classes || options->texts) {
+        return false;
+    }
     return line_text_find(line, length, field, OTHERS, n_others, &job->room, out_text, out_length);
 }
 

@@ -14,6 +14,9 @@ bool corpus_line_run(CorpusJob *job, Encoder *encoder, const CorpusOptions *opti
 /* Keys of texts that have classes, beside `label`; ends with NULL. */
 extern const char *const CORPUS_CLASS_KEYS[];
 
+/* Keys of texts that belong together; ends with NULL. Besides there are negative_1 and so on. */
+extern const char *const CORPUS_TEXTS_KEYS[];
+
 /* An object that was made of something else; `number`: as above. */
 bool corpus_object_run(CorpusJob *job, Encoder *encoder, const CorpusOptions *options, bool counts,
                        const json_t *object, int64_t number);

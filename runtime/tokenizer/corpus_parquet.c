@@ -57,10 +57,12 @@ static bool is_read(const CorpusOptions *options, const char *column) {
     static const char *const OTHERS[] = {"text",   "messages", "conversations", "completion",
                                          "prompt", "chosen",   "rejected",      NULL};
     const char *const *names = options->classes       ? CORPUS_CLASS_KEYS
+                               : options->texts       ? CORPUS_TEXTS_KEYS
                                : options->preferences ? ANSWERS
                                : options->unpaired    ? LABELLED
                                                       : OTHERS;
     if (options->classes && strcmp(column, "label") == 0) return true;
+    if (options->texts && strncmp(column, "negative_", 9) == 0) return true;
     if (options->field && !options->preferences && !options->unpaired)
         return strcmp(column, options->field) == 0;
     for (; *names; names++) {
@@ -75,7 +77,7 @@ static int find_text(const ParquetFile *file, const CorpusOptions *options, bool
     bool others = has_column(file, "messages") || has_column(file, "conversations") ||
                   (has_column(file, "prompt") && has_column(file, "completion")) ||
                   (counts && has_column(file, "chosen"));
-    if (options->preferences || options->unpaired || options->classes ||
+    if (options->preferences || options->unpaired || options->classes || options->texts ||
         (others && !options->field)) {
         return -1;
     }
@@ -109,7 +111,8 @@ static bool report_columns(const CorpusRows *rows, const CorpusOptions *options,
 
 /* Of numbers those that say what a text is, or whether a message counts. */
 static bool is_wanted(const ParquetLeaf *leaf) {
-    return leaf->is_text || strcmp(leaf->name, leaf->is_nested ? "weight" : "label") == 0;
+    if (leaf->is_text || strcmp(leaf->name, leaf->is_nested ? "weight" : "label") == 0) return true;
+    return !leaf->is_nested && strcmp(leaf->name, "score") == 0;
 }
 
 static bool choose_columns(CorpusRows *rows, const CorpusOptions *options, bool counts,

@@ -149,18 +149,27 @@ static inline void compare_forward(Run *run, Run *cpu) {
     float *ours = ARENA_ARRAY(run->arena, float, rows * run->plan->vocab);
     float *theirs = ARENA_ARRAY(run->arena, float, rows * run->plan->vocab);
     double loss = 0, expected = 0;
+    int64_t texts, width, n_numbers = rows * run->plan->vocab;
+    engine_vectors_shape(cpu->engine, &texts,
+                         &width); /* fewer numbers than logits, in their place */
     bool logits = run_loss_parts == 1 && run_lanes == 1; /* else there are none */
     fill_batch(run->plan, 99, tokens, labels);
     bool done = engine_evaluate(run->engine, tokens, labels, &loss, run->diag) &&
                 engine_evaluate(cpu->engine, tokens, labels, &expected, cpu->diag);
-    done = done && (!logits || (engine_logits(run->engine, tokens, ours, run->diag) &&
-                                engine_logits(cpu->engine, tokens, theirs, cpu->diag)));
+    if (texts > 0) {
+        n_numbers = engine_forward_batch(run->engine) * texts * width;
+        done = done && engine_vectors(run->engine, tokens, labels, ours, run->diag) &&
+               engine_vectors(cpu->engine, tokens, labels, theirs, cpu->diag);
+    } else {
+        done = done && (!logits || (engine_logits(run->engine, tokens, ours, run->diag) &&
+                                    engine_logits(cpu->engine, tokens, theirs, cpu->diag)));
+    }
     CHECK(done, "forward: %s%s", diag_text(run->diag), diag_text(cpu->diag));
     if (!done) return;
     double limit = run->plan->precision == DTYPE_F32 ? 1e-5 : 2e-3;
     CHECK(fabs((loss - expected) / expected) < limit, "evaluation: %.8f, on the CPU %.8f", loss,
           expected);
-    double error = logits ? relative_distance(ours, theirs, rows * run->plan->vocab) : 0;
+    double error = logits ? relative_distance(ours, theirs, n_numbers) : 0;
     CHECK(error < (run->plan->precision == DTYPE_F32 ? 1e-4 : 5e-2), "logits differ by %.3g",
           error);
 }

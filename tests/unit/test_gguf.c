@@ -724,7 +724,8 @@ static void test_refused(void) {
           "%s", diag_text(diag));
     CHECK(import(arena, fixture(arena, "llama_classes"), a, &imported, diag) &&
               !export_gguf(arena, imported.model, a, "f32", NULL, to, diag) &&
-              strstr(diag_text(diag), "that tells classes of texts, or rewards, is not written"),
+              strstr(diag_text(diag),
+                     "that tells classes of texts, rewards or vectors is not written"),
           "%s", diag_text(diag));
     CHECK(import(arena, fixture(arena, "llama_yarn"), a, &imported, diag) &&
               !export_gguf(arena, imported.model, a, "f32", NULL, to, diag) &&

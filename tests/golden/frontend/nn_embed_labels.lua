@@ -1,0 +1,6 @@
+local nn = require "nn"
+return model { name = "m", axes = { seq = 16, model = 8, vocab = 16 }, layers = 1,
+  loss = function(m, tokens, labels)
+    local x = nn.embedding(m, "wte", tokens, "vocab", "model")
+    return nn.embed(m, x, tokens, { pooling = "cls", group = 2 })
+  end }
