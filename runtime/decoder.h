@@ -11,10 +11,13 @@
 typedef struct Decoder {
     Engine *engine;
     int64_t sequences, context, chunk, vocab, separator;
-    int64_t scored;   /* positions of a sequence that are scored at once at most; 0: none can be */
-    int64_t *lengths; /* [sequences] */
+    int64_t scored; /* positions of a sequence that are scored at once at most; 0: none can be */
+    int64_t pieces, piece; /* rows of DECODE_READ_TOGETHER (0: none), and positions of each */
+    bool states;           /* layers carry a state: what was read cannot be cut */
+    int64_t *lengths;      /* [sequences] */
     int64_t *starts; /* [sequences]: where the last position's document begins, or the next one's */
     int32_t *inputs[N_DECODE_INPUTS];
+    float *logits, **behind; /* [pieces, vocab], [pieces]: where a row's logits belong */
     double read_seconds, write_seconds;
     int64_t n_read, n_written; /* tokens, of all sequences */
 } Decoder;
@@ -26,6 +29,19 @@ Decoder *decoder_create(Engine *engine, const Plan *plan, Arena *arena);
  * [vocab] behind the last. */
 bool decoder_read(Decoder *decoder, int64_t sequence, const int32_t *tokens, int64_t count,
                   float *out_logits, Diag *diag);
+
+typedef struct DecoderRead {
+    int64_t sequence;
+    const int32_t *tokens; /* [count] */
+    int64_t count;
+    int64_t few;   /* how many of the last are read few at a time, as decoder_count_few has it */
+    float *logits; /* [vocab]: behind the last */
+} DecoderRead;
+/* Of `count` tokens that are read at once, how many are read few at a time. */
+int64_t decoder_count_few(const Decoder *decoder, int64_t count);
+/* Tokens of several sequences, no two of them one: with the bits that decoder_read gives each, in
+ * less time, as what is not long enough for a chunk of its own shares one. */
+bool decoder_read_all(Decoder *decoder, const DecoderRead *reads, int64_t n, Diag *diag);
 
 /* One more token of every sequence, logits [sequences, vocab] behind it; -1: the sequence has ended
  * or is full, its logits are of no use. */

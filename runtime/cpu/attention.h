@@ -40,6 +40,7 @@ typedef struct AttentionShape {
      * queries are among them. */
     int64_t keys;
     DimSpan place;
+    bool pieces; /* and a query gets the same bits in whatever part (causal) */
     /* [batch, seq]: the key at which a query's document begins, never less than for the query
      * before, and, where not `causal`, the key after its last, likewise. What is neither that nor
      * within the row hides other keys, but never a query's own. NULL: all is one document. */
