@@ -13,7 +13,18 @@
 
 const CliCommand CLI_COMMANDS[] = {{0}}; /* main.c's, which options are parsed for */
 
-enum { SLOTS = 3, CONTEXT = 96, PART = 32, MOST_TASKS = 13, MOST_STEPS = 60 };
+enum { SLOTS = 3, CONTEXT = 144, PART = 64, MOST_TASKS = 17, MOST_STEPS = 60 };
+
+/* Heads that a processor's tiles take, of which a piece has fewer rows than they have; and a window
+ * that begins within a block of keys. */
+static const Variant WIDE_HEADS = {"llama, heads of 32, window",
+                                   "models/llama.lua",
+                                   {{"model", "64"},
+                                    {"heads", "2"},
+                                    {"layers", "2"},
+                                    {"kv_heads", "2"},
+                                    {"ffn", "48"},
+                                    {"window", "20"}}};
 
 /* A task's prompt: `shared` tokens that all have, then `own` ones that only those of its kind have.
  */
@@ -22,9 +33,10 @@ typedef struct WriteTask {
 } WriteTask;
 
 static const WriteTask TASKS[] = {
-    {0, 3, 1, 9},   {0, 25, 2, 4},  {40, 30, 3, 12}, {40, 9, 4, 7},  {0, 25, 2, 3},
-    {0, 25, 2, 6},  {64, 0, 0, 5},  {80, 5, 5, 20},  {36, 12, 6, 2}, {0, 17, 7, 5},
-    {64, 22, 8, 9}, {64, 22, 8, 9}, {64, 22, 8, 9},
+    {0, 25, 2, 5},  {40, 18, 3, 5}, {0, 61, 9, 5},   {0, 126, 10, 5}, {0, 125, 11, 5},
+    {0, 25, 2, 5},  {0, 3, 1, 9},   {40, 30, 3, 12}, {40, 9, 4, 7},   {0, 25, 2, 6},
+    {64, 0, 0, 5},  {80, 5, 5, 20}, {36, 12, 6, 2},  {0, 17, 7, 5},   {64, 22, 8, 9},
+    {64, 22, 8, 9}, {64, 22, 8, 9},
 };
 enum { N_TASKS = sizeof(TASKS) / sizeof(TASKS[0]) };
 
@@ -271,6 +283,8 @@ int main(void) {
             test_side_by_side(&VARIANTS[i], CASES[c].precision);
         }
     }
+    test_side_by_side(&WIDE_HEADS, DTYPE_BF16);
+    test_side_by_side(&WIDE_HEADS, DTYPE_F32);
     test_sampler();
     unlink(weights_path);
     return check_report();
