@@ -40,7 +40,6 @@ typedef struct AttentionShape {
      * queries are among them. */
     int64_t keys;
     DimSpan place;
-    bool pieces; /* and a query gets the same bits in whatever part (causal) */
     /* [batch, seq]: the key at which a query's document begins, never less than for the query
      * before, and, where not `causal`, the key after its last, likewise. What is neither that nor
      * within the row hides other keys, but never a query's own. NULL: all is one document. */
@@ -49,6 +48,7 @@ typedef struct AttentionShape {
     /* Which probabilities are dropped, and the random numbers that say so, of its stream. */
     AttentionDrop drop;
     PhiloxStream random;
+    bool pieces; /* a query gets the same bits in whatever part of the queries (causal ones) */
 } AttentionShape;
 
 /* False when a head is longer than ATTENTION_MAX_READ_HEAD (nothing is written). largest: of each
