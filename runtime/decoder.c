@@ -38,6 +38,17 @@ Decoder *decoder_create(Engine *engine, const Plan *plan, Arena *arena) {
     return decoder;
 }
 
+int64_t held_tokens_common(const HeldTokens *held, const int32_t *tokens, int64_t n) {
+    int64_t at = 0;
+    while (at < held->count && at < n && held->tokens[at] == tokens[at]) at++;
+    return at;
+}
+
+int64_t decoder_find_start(const Decoder *d, const int32_t *tokens, int64_t n) {
+    while (n > 0 && tokens[n - 1] != d->separator) n--;
+    return n;
+}
+
 /* Position i of the chunk's inputs is the sequence's next token. */
 static void put_token(Decoder *d, int64_t i, int64_t sequence, int32_t token) {
     int64_t place = d->lengths[sequence]++;

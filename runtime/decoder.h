@@ -22,6 +22,16 @@ typedef struct Decoder {
     int64_t n_read, n_written; /* tokens, of all sequences */
 } Decoder;
 
+/* Tokens that a sequence of the caches begins with. */
+typedef struct HeldTokens {
+    int32_t *tokens; /* [context], `count` of them */
+    int64_t count;
+} HeldTokens;
+/* How many of the `n` tokens they are, from the first on. */
+int64_t held_tokens_common(const HeldTokens *held, const int32_t *tokens, int64_t n);
+/* Where the document begins that the position behind these tokens is of. */
+int64_t decoder_find_start(const Decoder *decoder, const int32_t *tokens, int64_t n);
+
 /* Owned by the arena; all sequences are empty. */
 Decoder *decoder_create(Engine *engine, const Plan *plan, Arena *arena);
 

@@ -420,9 +420,9 @@ bool generate_engine_create(GenerateEngine *e, Arena *arena, Diag *diag) {
         e->waits = ARENA_ARRAY(arena, bool, e->n_texts);
         e->begins = ARENA_ARRAY(arena, bool, e->n_texts);
         e->reads = ARENA_ARRAY(arena, DecoderRead, e->n_texts);
-        e->held = ARENA_ARRAY(arena, HeldBeginning, e->n_texts);
+        e->held = ARENA_ARRAY(arena, HeldTokens, e->n_texts);
         for (int i = 0; i < e->n_texts; i++) {
-            e->held[i].tokens = ARENA_ARRAY(arena, uint32_t, e->context);
+            e->held[i].tokens = ARENA_ARRAY(arena, int32_t, e->context);
         }
         e->prompt = (ReadPrompt){.tokens = ARENA_ARRAY(arena, uint32_t, e->context),
                                  .logits = ARENA_ARRAY(arena, float, e->plan->vocab),
@@ -555,18 +555,6 @@ static void keep_prompt(GenerateEngine *e, int i, const GenerateText *text, cons
     prompt->holds[i] = true;
 }
 
-/* Where the document begins that the position behind these tokens is of. */
-static int64_t find_start(const Decoder *d, const uint32_t *tokens, int64_t n) {
-    while (n > 0 && (int64_t)tokens[n - 1] != d->separator) n--;
-    return n;
-}
-
-static int64_t count_common(const uint32_t *a, int64_t n_a, const uint32_t *b, int64_t n_b) {
-    int64_t n = 0;
-    while (n < n_a && n < n_b && a[n] == b[n]) n++;
-    return n;
-}
-
 /* How much of the text, which is read from its beginning, may have been read with another: what is
  * read many at once, but for its last token, whose logits are asked for. */
 static int64_t shareable(const GenerateEngine *e, const GenerateText *text) {
@@ -582,12 +570,12 @@ static void take_beginning(GenerateEngine *e, int i, const GenerateText *text) {
     int from = i;
     for (int k = 0; k < e->n_texts; k++) {
         const int64_t common =
-            count_common(e->held[k].tokens, e->held[k].count, text->tokens.items, most);
+            held_tokens_common(&e->held[k], (const int32_t *)text->tokens.items, most);
         if (common > count || (common == count && k == i)) from = k, count = common;
     }
     if (count == 0 || e->decoder->states) return;
     decoder_copy_first(e->decoder, from, i, count,
-                       find_start(e->decoder, text->tokens.items, count));
+                       decoder_find_start(e->decoder, (const int32_t *)text->tokens.items, count));
     hold_beginning(e, i, text, count);
 }
 
@@ -596,10 +584,10 @@ static bool awaits(const GenerateEngine *e, const GenerateText *texts, int i, in
     const GenerateText *text = &texts[i];
     for (int r = 0; r < n_reads; r++) {
         const TokenList *other = &texts[e->reads[r].sequence].tokens;
-        const int64_t common = count_common(other->items, (int64_t)other->count, text->tokens.items,
-                                            (int64_t)text->tokens.count);
-        const bool same =
-            common == (int64_t)text->tokens.count && text->tokens.count == other->count;
+        const HeldTokens all = {(int32_t *)other->items, (int64_t)other->count};
+        const int64_t n = (int64_t)text->tokens.count;
+        const int64_t common = held_tokens_common(&all, (const int32_t *)text->tokens.items, n);
+        const bool same = common == n && n == all.count;
         if (e->begins[e->reads[r].sequence] &&
             (same || (common >= e->decoder->chunk && !e->decoder->states))) {
             return true;

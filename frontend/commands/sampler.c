@@ -6,11 +6,10 @@
 
 #define DEFAULT_TEMPERATURE 0.8
 #define LOG2_E              0x1.71547652b82fep0
-#define LN2_HIGH            0x1.62e42fefa0000p-1 /* with the next one ln 2; times a small number exactly */
+#define LN2_HIGH            0x1.62e42fefa0000p-1 /* and LOW: ln 2 */
 #define LN2_LOW             0x1.cf79abc9e3b39p-40
-#define INTEGERS                                                                                   \
-    0x1.8p52           /* added to a small number: the integer nearest to it is in its last bits */
-#define LEAST (-700.0) /* of what exponentials are taken; below it they are nothing */
+#define INTEGERS            0x1.8p52 /* added to x: its integer is in the last bits */
+#define LEAST               (-700.0) /* of what exponentials are taken; below it they are nothing */
 
 #define LEAST_BAND 0.01
 
