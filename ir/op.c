@@ -175,7 +175,7 @@ static int64_t cache_workspace_bytes(const Type *inputs) {
     int64_t rows = type_elements(q) / q->dims[q->rank - 1], values = v->dims[v->rank - 1];
     int64_t blocks = (inputs[1].dims[1] + CACHE_BLOCK_KEYS - 1) / CACHE_BLOCK_KEYS;
     int64_t group = inputs[1].rank == 3 ? q->dims[2] : q->rank == 5 ? q->dims[3] : 1;
-    if (q->dims[1] * group > CACHE_MOST_ROWS) blocks = 0;
+    if (!cache_in_blocks(q->dims[1], group)) blocks = 0;
     return rows * blocks * (values + 2) * dtype_bytes(DTYPE_F32);
 }
 

@@ -221,8 +221,12 @@ bool op_moves_parts(OpKind op);
 /* Does the op go on with what earlier positions left? Only graphs of planner/decode have such. */
 bool op_decodes(OpKind op);
 /* How a cached attention divides its work: blocks of so many keys, each with sums of its own, for
- * at most so many query rows of a key/value head; else tiles of rows. */
+ * at most so many query rows of a key/value head; else tiles of rows. So many positions are tiles
+ * by themselves, as more are: they have the same bits in pieces and together. */
 enum { CACHE_BLOCK_KEYS = 128, CACHE_MOST_ROWS = 16 };
+static inline bool cache_in_blocks(int64_t seq, int64_t group) {
+    return seq * group <= CACHE_MOST_ROWS && seq < CACHE_MOST_ROWS;
+}
 /* Does the op write a parameter, its first operand? */
 bool op_is_optimizer(OpKind op);
 /* States of an optimizer that is a formula (OP_RULE0 to OP_RULE3); -1 of other ops. */

@@ -11,13 +11,26 @@
 typedef struct Decoder {
     Engine *engine;
     int64_t sequences, context, chunk, vocab, separator;
-    int64_t scored;   /* positions of a sequence that are scored at once at most; 0: none can be */
-    int64_t *lengths; /* [sequences] */
+    int64_t scored; /* positions of a sequence that are scored at once at most; 0: none can be */
+    int64_t pieces, piece; /* rows of DECODE_READ_TOGETHER (0: none), and positions of each */
+    bool states;           /* layers carry a state: what was read cannot be cut */
+    int64_t *lengths;      /* [sequences] */
     int64_t *starts; /* [sequences]: where the last position's document begins, or the next one's */
     int32_t *inputs[N_DECODE_INPUTS];
+    float *logits, **behind; /* [pieces, vocab], [pieces]: where a row's logits belong */
     double read_seconds, write_seconds;
     int64_t n_read, n_written; /* tokens, of all sequences */
 } Decoder;
+
+/* Tokens that a sequence of the caches begins with. */
+typedef struct HeldTokens {
+    int32_t *tokens; /* [context], `count` of them */
+    int64_t count;
+} HeldTokens;
+/* How many of the `n` tokens they are, from the first on. */
+int64_t held_tokens_common(const HeldTokens *held, const int32_t *tokens, int64_t n);
+/* Where the document begins that the position behind these tokens is of. */
+int64_t decoder_find_start(const Decoder *decoder, const int32_t *tokens, int64_t n);
 
 /* Owned by the arena; all sequences are empty. */
 Decoder *decoder_create(Engine *engine, const Plan *plan, Arena *arena);
@@ -26,6 +39,19 @@ Decoder *decoder_create(Engine *engine, const Plan *plan, Arena *arena);
  * [vocab] behind the last. */
 bool decoder_read(Decoder *decoder, int64_t sequence, const int32_t *tokens, int64_t count,
                   float *out_logits, Diag *diag);
+
+typedef struct DecoderRead {
+    int64_t sequence;
+    const int32_t *tokens; /* [count] */
+    int64_t count;
+    int64_t few;   /* how many of the last are read few at a time, as decoder_count_few has it */
+    float *logits; /* [vocab]: behind the last */
+} DecoderRead;
+/* Of `count` tokens that are read at once, how many are read few at a time. */
+int64_t decoder_count_few(const Decoder *decoder, int64_t count);
+/* Tokens of several sequences, no two of them one: with the bits that decoder_read gives each, in
+ * less time, as what is not long enough for a chunk of its own shares one. */
+bool decoder_read_all(Decoder *decoder, const DecoderRead *reads, int64_t n, Diag *diag);
 
 /* One more token of every sequence, logits [sequences, vocab] behind it; -1: the sequence has ended
  * or is full, its logits are of no use. */

@@ -4,17 +4,11 @@
 
 #include <string.h>
 
-/* What a sequence of the caches has. */
-typedef struct Held {
-    int32_t *tokens; /* [context], `count` of them */
-    int64_t count;
-} Held;
-
 struct ChoiceCaches {
     Decoder *decoder;
-    Held *held;    /* [sequences] */
-    float *logits; /* [sequences, scored, vocab] */
-    float *after;  /* [sequences, vocab]: behind where each text's beginning was read to */
+    HeldTokens *held; /* [sequences]: all that each has */
+    float *logits;    /* [sequences, scored, vocab] */
+    float *after;     /* [sequences, vocab]: behind where each text's beginning was read to */
     const int32_t **tokens;
     int64_t *counts, *done; /* [sequences]: of a round, and of all before */
 };
@@ -23,7 +17,7 @@ ChoiceCaches *choice_caches_create(Decoder *decoder, Arena *arena) {
     ChoiceCaches *c = ARENA_NEW(arena, ChoiceCaches);
     const int64_t n = decoder->sequences, vocab = decoder->vocab;
     *c = (ChoiceCaches){.decoder = decoder,
-                        .held = ARENA_ARRAY(arena, Held, n),
+                        .held = ARENA_ARRAY(arena, HeldTokens, n),
                         .logits = ARENA_ARRAY(arena, float, n * decoder->scored * vocab),
                         .after = ARENA_ARRAY(arena, float, n *vocab),
                         .tokens = ARENA_ARRAY(arena, const int32_t *, n),
@@ -48,28 +42,16 @@ int64_t choice_caches_bytes(const Decoder *d) {
     return d->sequences * of_each;
 }
 
-static int64_t count_common(const Held *held, const int32_t *tokens, int64_t n) {
-    int64_t at = 0;
-    while (at < held->count && at < n && held->tokens[at] == tokens[at]) at++;
-    return at;
-}
-
-/* Where the document begins that the position behind these tokens is of. */
-static int64_t find_start(const Decoder *d, const int32_t *tokens, int64_t n) {
-    while (n > 0 && tokens[n - 1] != d->separator) n--;
-    return n;
-}
-
 /* Sequence i begins as the text does, up to as many of its first `n` tokens as any has; returns
  * how many. A layer with a state has all that was read, or nothing. */
 static int64_t take_common(ChoiceCaches *c, int64_t i, const int32_t *tokens, int64_t n) {
     Decoder *d = c->decoder;
     int64_t from = i, most = 0;
     for (int64_t k = 0; k < d->sequences; k++) {
-        const int64_t common = count_common(&c->held[k], tokens, n);
+        const int64_t common = held_tokens_common(&c->held[k], tokens, n);
         if (common > most || (common == most && k == i)) from = k, most = common;
     }
-    if (most == 0 || !decoder_copy_first(d, from, i, most, find_start(d, tokens, most))) {
+    if (most == 0 || !decoder_copy_first(d, from, i, most, decoder_find_start(d, tokens, most))) {
         decoder_clear(d, i);
         most = 0;
     }
@@ -84,8 +66,8 @@ static bool read_beginning(ChoiceCaches *c, int64_t i, const ScoredText *text, D
     const int64_t n = text->first + 1;
     const size_t row = (size_t)d->vocab;
     for (int64_t k = 0; k < i; k++) {
-        const Held *held = &c->held[k];
-        if (held->count != n || count_common(held, text->tokens, n) < n ||
+        const HeldTokens *held = &c->held[k];
+        if (held->count != n || held_tokens_common(held, text->tokens, n) < n ||
             !decoder_copy_first(d, k, i, n, d->starts[k])) {
             continue;
         }
@@ -119,7 +101,7 @@ static bool score_round(ChoiceCaches *c, ScoredText *texts, int n, bool *out_any
     if (!*out_any) return true;
     if (!decoder_score(d, c->tokens, c->counts, c->logits, diag)) return false;
     for (int i = 0; i < n; i++) {
-        Held *held = &c->held[i];
+        HeldTokens *held = &c->held[i];
         for (int64_t k = 0; k < c->counts[i]; k++) {
             held->tokens[held->count++] = c->tokens[i][k];
             add_label(&texts[i], ++c->done[i], c->logits + (size_t)((i * d->scored + k) * d->vocab),

@@ -423,6 +423,13 @@ bool generate_engine_create(GenerateEngine *e, Arena *arena, Diag *diag) {
     if (e->plan->context) {
         e->decoder = decoder_create(e->engine, e->plan, arena);
         e->firsts = ARENA_ARRAY(arena, size_t, e->n_texts);
+        e->waits = ARENA_ARRAY(arena, bool, e->n_texts);
+        e->begins = ARENA_ARRAY(arena, bool, e->n_texts);
+        e->reads = ARENA_ARRAY(arena, DecoderRead, e->n_texts);
+        e->held = ARENA_ARRAY(arena, HeldTokens, e->n_texts);
+        for (int i = 0; i < e->n_texts; i++) {
+            e->held[i].tokens = ARENA_ARRAY(arena, int32_t, e->context);
+        }
         e->prompt = (ReadPrompt){.tokens = ARENA_ARRAY(arena, uint32_t, e->context),
                                  .logits = ARENA_ARRAY(arena, float, e->plan->vocab),
                                  .holds = ARENA_ARRAY(arena, bool, e->n_texts)};
@@ -519,6 +526,12 @@ static bool is_read(const ReadPrompt *prompt, const TokenList *tokens) {
            memcmp(prompt->tokens, tokens->items, tokens->count * sizeof(*tokens->items)) == 0;
 }
 
+/* The caches of text i have its first `count` tokens as reading many at once makes them. */
+static void hold_beginning(GenerateEngine *e, int i, const GenerateText *text, int64_t count) {
+    e->held[i].count = count;
+    memcpy(e->held[i].tokens, text->tokens.items, (size_t)count * sizeof(uint32_t));
+}
+
 /* Text i begins as others do, of which the caches have all. */
 static bool share_prompt(GenerateEngine *e, int i, const GenerateText *text, float *out_logits) {
     ReadPrompt *prompt = &e->prompt;
@@ -530,6 +543,8 @@ static bool share_prompt(GenerateEngine *e, int i, const GenerateText *text, flo
         }
         memcpy(out_logits, prompt->logits, (size_t)e->plan->vocab * sizeof(float));
         prompt->holds[i] = true;
+        const int64_t n = (int64_t)prompt->count;
+        hold_beginning(e, i, text, n - decoder_count_few(e->decoder, n));
         return true;
     }
     return false;
@@ -546,34 +561,129 @@ static void keep_prompt(GenerateEngine *e, int i, const GenerateText *text, cons
     prompt->holds[i] = true;
 }
 
-/* Reads what the caches do not have of text i; where that does not fit, the end of it anew, half a
- * context. */
-static bool read_text(GenerateEngine *e, int i, const GenerateText *text, float *out_logits,
-                      Diag *diag) {
-    size_t count = text->tokens.count, context = (size_t)e->context;
-    if (count - e->firsts[i] > context) {
-        e->firsts[i] = count - (context > 1 ? context / 2 : 1);
-        e->n_restarts++;
-        e->prompt.holds[i] = false;
-        decoder_clear(e->decoder, i);
+/* How much of the text, which is read from its beginning, may have been read with another: what is
+ * read many at once, but for its last token, whose logits are asked for. */
+static int64_t shareable(const GenerateEngine *e, const GenerateText *text) {
+    const int64_t n = (int64_t)text->tokens.count, few = decoder_count_few(e->decoder, n);
+    return few ? n - few : n - 1;
+}
+
+/* Text i begins as another one does, or did: with examples, or what a chat's system says. What it
+ * has of it then has the bits that reading it would give. */
+static void take_beginning(GenerateEngine *e, int i, const GenerateText *text) {
+    const int64_t most = shareable(e, text);
+    int64_t count = 0;
+    int from = i;
+    for (int k = 0; k < e->n_texts; k++) {
+        const int64_t common =
+            held_tokens_common(&e->held[k], (const int32_t *)text->tokens.items, most);
+        if (common > count || (common == count && k == i)) from = k, count = common;
     }
-    size_t begin = e->firsts[i] + (size_t)e->decoder->lengths[i];
-    const bool shares = e->apart && begin == 0 && e->n_texts > 1;
-    if (shares && share_prompt(e, i, text, out_logits)) return true;
-    int32_t *tokens = malloc((count - begin) * sizeof(int32_t));
-    if (!tokens) BUG("out of memory");
-    for (size_t k = begin; k < count; k++) tokens[k - begin] = (int32_t)text->tokens.items[k];
-    bool fine = decoder_read(e->decoder, i, tokens, (int64_t)(count - begin), out_logits, diag);
-    free(tokens);
-    if (shares && fine) keep_prompt(e, i, text, out_logits);
-    return fine;
+    if (count == 0 || e->decoder->states) return;
+    decoder_copy_first(e->decoder, from, i, count,
+                       decoder_find_start(e->decoder, (const int32_t *)text->tokens.items, count));
+    hold_beginning(e, i, text, count);
+}
+
+/* Is most of the text about to be read, as the beginning of one of these? Then it waits. */
+static bool awaits(const GenerateEngine *e, const GenerateText *texts, int i, int n_reads) {
+    const GenerateText *text = &texts[i];
+    for (int r = 0; r < n_reads; r++) {
+        const TokenList *other = &texts[e->reads[r].sequence].tokens;
+        const HeldTokens all = {(int32_t *)other->items, (int64_t)other->count};
+        const int64_t n = (int64_t)text->tokens.count;
+        const int64_t common = held_tokens_common(&all, (const int32_t *)text->tokens.items, n);
+        const bool same = common == n && n == all.count;
+        if (e->begins[e->reads[r].sequence] &&
+            (same || (common >= e->decoder->chunk && !e->decoder->states))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Where text i no longer fits, the end of it is read anew, half a context. */
+static void restart_full(GenerateEngine *e, int i, size_t count) {
+    const size_t context = (size_t)e->context;
+    if (count - e->firsts[i] <= context) return;
+    e->firsts[i] = count - (context > 1 ? context / 2 : 1);
+    e->n_restarts++;
+    e->prompt.holds[i] = false;
+    e->held[i].count = 0;
+    decoder_clear(e->decoder, i);
+}
+
+/* What the caches do not have of text i. */
+static DecoderRead read_of(GenerateEngine *e, int i, const GenerateText *text, float *out_logits) {
+    const size_t count = text->tokens.count;
+    int64_t few = -1;
+    if (e->begins[i]) {
+        few = decoder_count_few(e->decoder, (int64_t)count);
+        take_beginning(e, i, text);
+    }
+    const size_t begin = e->firsts[i] + (size_t)e->decoder->lengths[i];
+    const int64_t n = (int64_t)(count - begin);
+    return (DecoderRead){i, (const int32_t *)text->tokens.items + begin, n,
+                         few < 0 ? decoder_count_few(e->decoder, n) : few, out_logits};
+}
+
+/* What was read from its beginning is there for others: those that wait for all of it have it. */
+static void share_read(GenerateEngine *e, const GenerateText *texts, const DecoderRead *read,
+                       float *out_logits) {
+    const int i = (int)read->sequence;
+    const int64_t n = (int64_t)texts[i].tokens.count;
+    keep_prompt(e, i, &texts[i], read->logits);
+    hold_beginning(e, i, &texts[i], n - read->few);
+    for (int k = 0; k < e->n_texts; k++) {
+        float *logits = out_logits + (size_t)k * (size_t)e->plan->vocab;
+        if (e->waits[k] && e->begins[k] && share_prompt(e, k, &texts[k], logits)) {
+            e->waits[k] = false;
+        }
+    }
+}
+
+/* Reads texts that wait, those together that have little in common. */
+static bool read_round(GenerateEngine *e, const GenerateText *texts, float *out_logits,
+                       Diag *diag) {
+    const size_t vocab = (size_t)e->plan->vocab;
+    int n = 0;
+    for (int i = 0; i < e->n_texts; i++) {
+        float *logits = out_logits + (size_t)i * vocab;
+        if (!e->waits[i]) continue;
+        const bool done = e->begins[i] && share_prompt(e, i, &texts[i], logits);
+        if (!done && e->begins[i] && awaits(e, texts, i, n)) continue;
+        if (!done) e->reads[n++] = read_of(e, i, &texts[i], logits);
+        e->waits[i] = false;
+    }
+    if (n > 0 && !decoder_read_all(e->decoder, e->reads, n, diag)) return false;
+    for (int r = 0; r < n; r++) {
+        if (e->begins[e->reads[r].sequence]) share_read(e, texts, &e->reads[r], out_logits);
+    }
+    return true;
+}
+
+/* What the caches do not have of the texts that wait. */
+static bool read_texts(GenerateEngine *e, const GenerateText *texts, float *out_logits,
+                       Diag *diag) {
+    for (int i = 0; i < e->n_texts; i++) {
+        if (!e->waits[i]) continue;
+        restart_full(e, i, texts[i].tokens.count);
+        const bool begins = e->firsts[i] == 0 && e->decoder->lengths[i] == 0;
+        e->begins[i] = e->apart && e->n_texts > 1 && begins;
+    }
+    for (int i = 0; i < e->n_texts; i++) { /* the first that waits is read in any round */
+        if (e->waits[i] && !read_round(e, texts, out_logits, diag)) return false;
+        if (e->waits[i]) i--;
+    }
+    return true;
 }
 
 /* All texts are alike: the first is read, and is the others' too. */
 static bool read_prompt(GenerateEngine *e, const GenerateText *texts, float *out_logits,
                         Diag *diag) {
     size_t vocab = (size_t)e->plan->vocab;
-    if (!read_text(e, 0, &texts[0], out_logits, diag)) return false;
+    e->waits[0] = true;
+    if (!read_texts(e, texts, out_logits, diag)) return false;
     for (int i = 1; i < e->n_texts; i++) {
         decoder_copy(e->decoder, 0, i);
         e->firsts[i] = e->firsts[0];
@@ -584,7 +694,6 @@ static bool read_prompt(GenerateEngine *e, const GenerateText *texts, float *out
 
 static bool decode(GenerateEngine *e, const GenerateText *texts, const bool *live,
                    float *out_logits, Diag *diag) {
-    size_t vocab = (size_t)e->plan->vocab;
     bool any = false;
     if (!e->apart && e->decoder->lengths[0] == 0) return read_prompt(e, texts, out_logits, diag);
     for (int i = 0; i < e->n_texts; i++) {
@@ -596,11 +705,8 @@ static bool decode(GenerateEngine *e, const GenerateText *texts, const bool *liv
         any |= writes;
     }
     if (any && !decoder_write(e->decoder, e->tokens, out_logits, diag)) return false;
-    for (int i = 0; i < e->n_texts; i++) { /* after: what is written leaves their rows alone */
-        if (!live[i] || e->tokens[i] >= 0) continue;
-        if (!read_text(e, i, &texts[i], out_logits + (size_t)i * vocab, diag)) return false;
-    }
-    return true;
+    for (int i = 0; i < e->n_texts; i++) e->waits[i] = live[i] && e->tokens[i] < 0;
+    return read_texts(e, texts, out_logits, diag); /* after: writing leaves their rows alone */
 }
 
 void generate_engine_turn(GenerateEngine *e, size_t kept) {
@@ -610,6 +716,11 @@ void generate_engine_turn(GenerateEngine *e, size_t kept) {
         decoder_clear(e->decoder, 0);
         e->firsts[0] = 0;
     }
+}
+
+void generate_engine_forget(GenerateEngine *e) {
+    e->prompt.count = 0;
+    for (int i = 0; e->decoder && i < e->n_texts; i++) e->held[i].count = 0;
 }
 
 void generate_engine_begin(GenerateEngine *e, int i) {

@@ -29,10 +29,16 @@ typedef struct GenerateEngine {
     int64_t context;    /* positions that a token looks back on at most, itself included */
     int64_t n_restarts; /* of texts that had filled their context */
     ReadPrompt prompt;
-    size_t *firsts;  /* [n_texts]: a text's token that is at the first position of its cache */
-    int32_t *tokens; /* with a decoder [n_texts], else [forward_batch, context] */
-    float *windows;  /* f32[forward_batch, context, vocab] */
-    double seconds;  /* of whole windows, and how many */
+    /* [n_texts]: what a text's caches begin with that was read many tokens at a time: also once it
+     * has ended. */
+    HeldTokens *held;
+    DecoderRead *reads; /* [n_texts]: of a round */
+    bool *waits;        /* [n_texts]: is it to be read? */
+    bool *begins;       /* [n_texts]: from its beginning on, which others may share? */
+    size_t *firsts;     /* [n_texts]: a text's token that is at the first position of its cache */
+    int32_t *tokens;    /* with a decoder [n_texts], else [forward_batch, context] */
+    float *windows;     /* f32[forward_batch, context, vocab] */
+    double seconds;     /* of whole windows, and how many */
     int64_t n_windows;
     /* Of a model with an encoder, which reads the prompt: how many tokens of it; 0: there is none.
      * What its decoder begins with, and what ends and fills up the prompt. */
@@ -73,6 +79,8 @@ bool generate_engine_create(GenerateEngine *engine, Arena *arena, Diag *diag);
 /* `good`: as engine_args_release has it, and gives. */
 bool generate_engine_release(GenerateEngine *engine, bool good);
 
+/* The weights have changed: what was read is of no use to other texts. */
+void generate_engine_forget(GenerateEngine *engine);
 /* Text i is another one from now on, unlike those beside it. */
 void generate_engine_begin(GenerateEngine *engine, int i);
 /* Logits [n_texts, vocab] behind the last token of each text that is live; of the others they are

@@ -35,6 +35,7 @@ bool rollout_writer_renew(RolloutWriter *writer, Diag *diag) {
     bool good = engine_copy_weights(writer->engine, writer->texts.engine.engine,
                                     !writer->has_weights, diag);
     writer->has_weights = writer->has_weights || good;
+    generate_engine_forget(&writer->texts.engine);
     writer->seconds += clock_now() - start;
     return good;
 }

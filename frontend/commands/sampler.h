@@ -18,9 +18,12 @@ typedef struct SamplerOptions {
 
 typedef struct Sampler {
     SamplerOptions options;
-    SamplerCandidate *candidates; /* room for all tokens, as in the next two */
-    double *weights;
+    double *logits; /* of all tokens there are room for, as in the next three */
+    SamplerCandidate *candidates, *taken;
     bool *seen;
+    bool *has; /* may it be chosen? Of the tokenizer whose tokens were looked at */
+    const Tokenizer *of;
+    int n_has; /* 0: none were */
 } Sampler;
 
 /* From the command line, for texts of that many choices. */

@@ -542,10 +542,14 @@ static bool add_node(Deriver *d, const Node *node) {
 static bool add_chunk(Deriver *d, int chunk, DecodeObstacle *out) {
     const Graph *in = d->facts->graph;
     d->chunk = chunk;
-    const int most[N_DECODE_CHUNKS] = {d->request->chunk, DECODE_FEW, 1, DECODE_SCORED};
+    const int most[N_DECODE_CHUNKS] = {d->request->chunk, DECODE_FEW, 1, DECODE_PIECE,
+                                       DECODE_SCORED};
+    const bool pieces = chunk == DECODE_READ_TOGETHER;
     d->batch = chunk == DECODE_WRITE || chunk == DECODE_SCORE ? d->request->sequences : 1;
+    if (pieces && d->request->chunk > DECODE_PIECE) d->batch = d->request->chunk / DECODE_PIECE;
     d->seq = most[chunk];
-    if (chunk == DECODE_READ_FEW && d->seq > d->request->chunk) d->seq = d->request->chunk;
+    const bool part = chunk == DECODE_READ_FEW || pieces; /* of what is read at once */
+    if (part && d->seq > d->request->chunk) d->seq = d->request->chunk;
     if (d->seq > d->request->context) d->seq = d->request->context;
     d->full = value_map_create(in, d->arena);
     d->last = value_map_create(in, d->arena);
@@ -568,6 +572,11 @@ static void rename_rows(Graph *graph, int batch, Arena *arena) {
     graph->axes.names[batch] = name;
 }
 
+int decode_count_chunks(const DecodeRequest *request) {
+    if (request->scores) return N_DECODE_CHUNKS;
+    return request->sequences > 1 ? DECODE_SCORE : DECODE_READ_TOGETHER;
+}
+
 Graph *decode_graph(Arena *arena, const DecodeRequest *request, int64_t *out_separator,
                     DecodeObstacle *out) {
     Facts facts;
@@ -583,7 +592,7 @@ Graph *decode_graph(Arena *arena, const DecodeRequest *request, int64_t *out_sep
     for (int axis = 0; axis < N_MESH_AXES; axis++) d.out->mesh.size[axis] = 1;
     if (request->copies > 1) rename_rows(d.out, facts.batch, arena);
     bool made = true;
-    const int n_chunks = request->scores ? N_DECODE_CHUNKS : DECODE_SCORE;
+    const int n_chunks = decode_count_chunks(request);
     for (int chunk = 0; chunk < n_chunks && made; chunk++) made = add_chunk(&d, chunk, out);
     if (!made && !out->what) *out = (DecodeObstacle){facts.logits->loc, "too many axes"};
     diag_destroy(d.diag);

@@ -48,7 +48,7 @@ static Plan *new_plan(Arena *arena, const DecodeRequest *request) {
     plan->model = arena_strdup(arena, request->model);
     plan->settings = arena_strdup(arena, request->settings ? request->settings : "");
     plan->mesh = mesh_of(request);
-    plan->n_chunks = request->scores ? N_DECODE_CHUNKS : DECODE_SCORE;
+    plan->n_chunks = decode_count_chunks(request);
     plan->path = PATH_LOOP;
     plan->micro_batch = plan->n_micro = 1;
     plan->global_batch = plan->mesh.size[MESH_D];

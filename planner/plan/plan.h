@@ -120,10 +120,18 @@ typedef enum DecodeInput {
     DECODE_DOCUMENT_PLACES, /* [batch, seq]: how far they are from there */
     N_DECODE_INPUTS
 } DecodeInput;
-/* Its chunks; of plans that score texts also the last one. */
-enum { DECODE_READ, DECODE_READ_FEW, DECODE_WRITE, DECODE_SCORE, N_DECODE_CHUNKS };
-/* Positions that DECODE_READ_FEW reads at most, and DECODE_SCORE of each sequence. */
-enum { DECODE_FEW = 8, DECODE_SCORED = 16 };
+/* Its chunks; of plans of several sequences also the fourth, of those that score texts all. */
+enum {
+    DECODE_READ,
+    DECODE_READ_FEW,
+    DECODE_WRITE,
+    DECODE_READ_TOGETHER,
+    DECODE_SCORE,
+    N_DECODE_CHUNKS
+};
+/* Positions that DECODE_READ_FEW reads at most, a row of DECODE_READ_TOGETHER, and DECODE_SCORE of
+ * each sequence. */
+enum { DECODE_FEW = 8, DECODE_PIECE = 16, DECODE_SCORED = 16 };
 const char *decode_input_name(DecodeInput input);
 int decode_input_find(const char *name); /* -1: none */
 

@@ -48,6 +48,7 @@ typedef struct AttentionShape {
     /* Which probabilities are dropped, and the random numbers that say so, of its stream. */
     AttentionDrop drop;
     PhiloxStream random;
+    bool pieces; /* a query gets the same bits in whatever part of the queries (causal ones) */
 } AttentionShape;
 
 /* False when a head is longer than ATTENTION_MAX_READ_HEAD (nothing is written). largest: of each

@@ -77,6 +77,7 @@ static inline RowTile make_row_tile(const AttentionShape *shape, int64_t b, int6
     tile.n_rows = left < ATTENTION_ROWS ? (int)left : ATTENTION_ROWS;
     const int64_t last = tile.first + tile.n_rows - 1;
     tile.first_key = first_seen(shape, tile.starts, tile.first, position_of(shape, tile.first));
+    if (shape->pieces) tile.first_key -= tile.first_key % ATTENTION_KEYS; /* blocks as for others */
     tile.end_key = end_seen(shape, tile.ends, last, position_of(shape, last));
     if (shape->drop.threshold) place_random(shape, b, h, &tile);
     return tile;

@@ -14,7 +14,7 @@ enum { MOST = ATTENTION_MAX_HEAD, LEAST_ROWS = TILE_BLOCK, LEAST_HEAD = 16 };
 
 bool attention_tiles_do(const AttentionShape *s) {
     return s->dtype == DTYPE_BF16 && tiles_ready() && !is_longer(s, MOST) &&
-           s->seq * s->group >= LEAST_ROWS && s->head >= LEAST_HEAD;
+           (s->pieces || s->seq * s->group >= LEAST_ROWS) && s->head >= LEAST_HEAD;
 }
 
 static int count_blocks(int64_t n) {

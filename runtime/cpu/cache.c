@@ -256,6 +256,7 @@ static bool attend_tiles(const CacheAttention *a) {
                             .group = a->group,
                             .head = a->head,
                             .causal = true,
+                            .pieces = true,
                             .scale = a->scale,
                             .dtype = s->dtype,
                             .window = a->window,
@@ -284,7 +285,7 @@ static bool attend_tiles(const CacheAttention *a) {
 
 bool cache_attention(const CacheAttention *a) {
     if (a->head > ATTENTION_MAX_READ_HEAD || a->values > ATTENTION_MAX_READ_HEAD) return false;
-    if (a->shape.seq * a->group > CACHE_MOST_ROWS) return attend_tiles(a);
+    if (!cache_in_blocks(a->shape.seq, a->group)) return attend_tiles(a);
     const int64_t n_heads = a->shape.batch * a->kv_heads, n_tasks = n_heads * count_blocks(a);
 #pragma omp parallel if (n_tasks > 1)
     {

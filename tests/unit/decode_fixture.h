@@ -256,11 +256,30 @@ static inline void check_scoring(const Expected *e, Decoding *d, DType precision
     }
 }
 
+/* Sequences that are read together have the logits that they have alone. */
+static inline void check_together(const Expected *e, Decoding *d, DType precision,
+                                  const int cuts[BATCH]) {
+    float *logits = ARENA_ARRAY(d->arena, float, BATCH *VOCAB);
+    DecoderRead reads[BATCH];
+    for (int few = 0; few < 6; few += 5) {
+        for (int b = 0; b < BATCH; b++) {
+            reads[b] = (DecoderRead){b, e->tokens + b * SEQ, cuts[b], cuts[b] < few ? cuts[b] : few,
+                                     logits + b * VOCAB};
+        }
+        CHECK(decoder_read_all(d->decoder, reads, BATCH, d->diag), "%s", diag_text(d->diag));
+        for (int b = 0; b < BATCH; b++) {
+            compare(e, b, cuts[b] - 1, logits + b * VOCAB, precision, "read together");
+            decoder_clear(d->decoder, b);
+        }
+    }
+}
+
 /* Two sequences of different lengths are read in pieces, then both are written on. */
 static inline void check_decoding(const Expected *e, Decoding *d, DType precision,
                                   const int cuts[BATCH]) {
     float *logits = ARENA_ARRAY(d->arena, float, BATCH *VOCAB);
     int32_t next[BATCH];
+    if (d->decoder->pieces > 1) check_together(e, d, precision, cuts);
     for (int b = 0; b < BATCH; b++) {
         const int32_t *tokens = e->tokens + b * SEQ;
         bool fine = decoder_read(d->decoder, b, tokens, cuts[b], logits, d->diag);

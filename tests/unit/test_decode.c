@@ -141,7 +141,7 @@ static void test_divided(const Variant *variant, DType precision, int t, int cop
     decode_copies = copies;
     decode_scores = true;
     if (done) {
-        bool fine = decoding_from_model(&d, variant, precision, BATCH, 5);
+        bool fine = decoding_from_model(&d, variant, precision, BATCH, t > 1 ? 32 : 5);
         CHECK(fine, "%s %s", d.obstacle.what ? d.obstacle.what : "", diag_text(d.diag));
         if (fine) {
             CHECK(mesh_rank_count(&d.plan->mesh) == t * copies, "%d ranks",

@@ -136,7 +136,7 @@ static void check_documents(AttentionShape s, int length) {
 static void check_wrong_documents(bool causal) {
     enum { SEQ = 150 };
     AttentionShape s = {1, SEQ, 1,   2,    8,    causal, 0.3f, DTYPE_F32, 0,
-                        0, 0,   {0}, NULL, NULL, 0,      {0},  {0}};
+                        0, 0,   {0}, NULL, NULL, 0,      {0},  {0},       false};
     const int64_t wrong[] = {-1, INT32_MIN, INT32_MAX, SEQ, 100};
     int32_t starts[SEQ], ends[SEQ];
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -181,7 +181,7 @@ static void check_nan(void) {
 static void check_far_documents(bool causal) {
     enum { SEQ = 600, LENGTH = 200, EACH = LENGTH * 8 };
     AttentionShape s = {1, SEQ, 1,   1,    8,    causal, 0.3f, DTYPE_F32, 0,
-                        0, 0,   {0}, NULL, NULL, 0,      {0},  {0}};
+                        0, 0,   {0}, NULL, NULL, 0,      {0},  {0},       false};
     int32_t starts[SEQ], ends[SEQ];
     const int64_t spoilt = causal ? 0 : 2 * EACH, from = causal ? 2 * EACH : 0;
     for (int pos = 0; pos < SEQ; pos++) {
@@ -286,55 +286,121 @@ int main(void) {
     /* The last: windows of one key, shorter and longer than tiles and blocks, and of all but one.
      */
     const AttentionShape shapes[] = {
-        {1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
-        {1, 64, 1, 1, 64, true, 0.125f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
-        {2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
-        {1, 130, 2, 1, 64, false, 0.125f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
-        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
-        {1, 67, 2, 5, 33, false, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
-        {1, 129, 1, 2, 80, true, 0.1f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
-        {1, 65, 1, 1, 256, true, 0.0625f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
-        {1, 20, 1, 100, 8, true, 0.35f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
-        {1, 200, 1, 1, 4, true, 40.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
-        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 1, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
-        {1, 200, 2, 1, 16, true, 0.3f, DTYPE_F32, 5, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
-        {1, 300, 1, 2, 8, true, 1.0f, DTYPE_F32, 64, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
-        {1, 333, 1, 1, 20, true, 0.2f, DTYPE_F32, 130, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
-        {1, 130, 1, 1, 8, true, 0.3f, DTYPE_F32, 129, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
-        {1, 200, 2, 1, 8, false, 0.3f, DTYPE_F32, 1, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
-        {1, 260, 1, 1, 24, false, 0.2f, DTYPE_F32, 40, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
-        {2, 90, 1, 5, 9, false, 0.3f, DTYPE_F32, 89, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
-        {1, 130, 2, 3, 24, true, 3.0f, DTYPE_F32, 0, 2.0f, 0, {0}, NULL, NULL, 0, {0}, {0}},
-        {1, 150, 1, 1, 16, false, 0.25f, DTYPE_F32, 40, 50.0f, 0, {0}, NULL, NULL, 0, {0}, {0}},
-        {2, 130, 2, 1, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 16, {0}, {0}},
-        {1, 70, 2, 3, 8, false, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 33, {0}, {0}},
-        {1, 67, 1, 2, 192, true, 0.07f, DTYPE_F32, 40, 2.0f, 0, {0}, NULL, NULL, 128, {0}, {0}},
-        {1, 65, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 256, {0}, {0}}};
+        {1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
+        {1, 64, 1, 1, 64, true, 0.125f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
+        {2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
+        {1, 130, 2, 1, 64, false, 0.125f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
+        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
+        {1, 67, 2, 5, 33, false, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
+        {1, 129, 1, 2, 80, true, 0.1f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
+        {1, 65, 1, 1, 256, true, 0.0625f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
+        {1, 20, 1, 100, 8, true, 0.35f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
+        {1, 200, 1, 1, 4, true, 40.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
+        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 1, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
+        {1, 200, 2, 1, 16, true, 0.3f, DTYPE_F32, 5, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
+        {1, 300, 1, 2, 8, true, 1.0f, DTYPE_F32, 64, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
+        {1, 333, 1, 1, 20, true, 0.2f, DTYPE_F32, 130, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
+        {1, 130, 1, 1, 8, true, 0.3f, DTYPE_F32, 129, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
+        {1, 200, 2, 1, 8, false, 0.3f, DTYPE_F32, 1, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
+        {1, 260, 1, 1, 24, false, 0.2f, DTYPE_F32, 40, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
+        {2, 90, 1, 5, 9, false, 0.3f, DTYPE_F32, 89, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
+        {1, 130, 2, 3, 24, true, 3.0f, DTYPE_F32, 0, 2.0f, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
+        {1,
+         150,
+         1,
+         1,
+         16,
+         false,
+         0.25f,
+         DTYPE_F32,
+         40,
+         50.0f,
+         0,
+         {0},
+         NULL,
+         NULL,
+         0,
+         {0},
+         {0},
+         false},
+        {2, 130, 2, 1, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 16, {0}, {0}, false},
+        {1, 70, 2, 3, 8, false, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 33, {0}, {0}, false},
+        {1,
+         67,
+         1,
+         2,
+         192,
+         true,
+         0.07f,
+         DTYPE_F32,
+         40,
+         2.0f,
+         0,
+         {0},
+         NULL,
+         NULL,
+         128,
+         {0},
+         {0},
+         false},
+        {1, 65, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 256, {0}, {0}, false}};
     check_begin("attention and its gradient equal the f64 formulas");
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) check_shape(&shapes[i]);
     check_begin("attention within documents equals the f64 formulas");
     check_documents(
         (AttentionShape){
-            2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+            2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
         5);
     check_documents(
         (AttentionShape){
-            2, 300, 1, 3, 17, true, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+            2, 300, 1, 3, 17, true, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
         70);
+    check_documents((AttentionShape){1,
+                                     333,
+                                     2,
+                                     1,
+                                     20,
+                                     true,
+                                     0.2f,
+                                     DTYPE_F32,
+                                     50,
+                                     2.0f,
+                                     0,
+                                     {0},
+                                     NULL,
+                                     NULL,
+                                     0,
+                                     {0},
+                                     {0},
+                                     false},
+                    90);
     check_documents(
         (AttentionShape){
-            1, 333, 2, 1, 20, true, 0.2f, DTYPE_F32, 50, 2.0f, 0, {0}, NULL, NULL, 0, {0}, {0}},
-        90);
-    check_documents(
-        (AttentionShape){
-            1, 90, 1, 2, 8, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+            1, 90, 1, 2, 8, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
         1);
     static const AttentionShape both[] = {
-        {2, 37, 3, 1, 20, false, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
-        {2, 300, 1, 3, 17, false, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
-        {1, 333, 2, 1, 20, false, 0.2f, DTYPE_F32, 50, 2.0f, 0, {0}, NULL, NULL, 24, {0}, {0}},
-        {1, 90, 1, 2, 8, false, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
-        {1, 400, 1, 1, 16, false, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}}};
+        {2, 37, 3, 1, 20, false, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
+        {2, 300, 1, 3, 17, false, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
+        {1,
+         333,
+         2,
+         1,
+         20,
+         false,
+         0.2f,
+         DTYPE_F32,
+         50,
+         2.0f,
+         0,
+         {0},
+         NULL,
+         NULL,
+         24,
+         {0},
+         {0},
+         false},
+        {1, 90, 1, 2, 8, false, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false},
+        {1, 400, 1, 1, 16, false, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false}};
     const int lengths[] = {5, 70, 90, 1, 150};
     check_begin("so it does where it is not causal");
     for (size_t i = 0; i < sizeof both / sizeof *both; i++) check_documents(both[i], lengths[i]);
@@ -353,11 +419,11 @@ int main(void) {
     check_threads();
     check_begin("no positions: nothing to do; too long a head: refused");
     const AttentionShape none = {2, 0, 1,   1,    8,    true, 1.0f, DTYPE_F32, 0,
-                                 0, 0, {0}, NULL, NULL, 0,    {0},  {0}},
+                                 0, 0, {0}, NULL, NULL, 0,    {0},  {0},       false},
                          wide = {1, 1, 1,   1,    641,  true, 1.0f, DTYPE_F32, 0,
-                                 0, 0, {0}, NULL, NULL, 0,    {0},  {0}},
+                                 0, 0, {0}, NULL, NULL, 0,    {0},  {0},       false},
                          deep = {1, 1, 1,   1,    8,    true, 1.0f, DTYPE_F32, 0,
-                                 0, 0, {0}, NULL, NULL, 641,  {0},  {0}};
+                                 0, 0, {0}, NULL, NULL, 641,  {0},  {0},       false};
     CHECK(attention_forward(&none, NULL, NULL, NULL, NULL, NULL, NULL), "empty refused");
     CHECK(!attention_forward(&wide, NULL, NULL, NULL, NULL, NULL, NULL), "head of 641 accepted");
     CHECK(!attention_forward(&deep, NULL, NULL, NULL, NULL, NULL, NULL), "values of 641 accepted");
