@@ -6,6 +6,7 @@
 #include "ir/base/temporary.h"
 #include "ir/base/version.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -626,7 +627,17 @@ static int run_command(int argc, char **argv) {
     return status;
 }
 
+/* Where a standard stream is closed the next file that is opened would have its number, and get
+ * what is printed: a log, say. These can be opened, but not be used. */
+static void occupy_standard_streams(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) >= 0) continue;
+        if (open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) _exit(EXIT_FAILED);
+    }
+}
+
 int main(int argc, char **argv) {
+    occupy_standard_streams();
     prctl(PR_SET_NAME, "perilune"); /* "exe" after limit_spinning */
     set_signals();
     int status = run_command(argc, argv);

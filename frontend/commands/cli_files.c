@@ -3,10 +3,12 @@
 #include "frontend/commands/cli.h"
 #include "frontend/lua/cluster_read.h"
 #include "ir/base/file.h"
+#include "runtime/data/token_index.h"
 #include "runtime/data/token_mask.h"
 #include "runtime/tokenizer/chat_template.h"
 
 #include <dirent.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -26,8 +28,8 @@ typedef struct GivenFile {
     bool written;
 } GivenFile;
 
-/* Two options may be given several times, of data with masks. */
-enum { MAX_FILES = MAX_OPERANDS + N_OPTIONS + 1 + 4 * CLI_MOST_READS + CLI_MOST_CLUSTERS };
+/* Two options may be given several times, of data with masks; all tokens may have an index. */
+enum { MAX_FILES = 2 * MAX_OPERANDS + N_OPTIONS + 1 + 6 * CLI_MOST_READS + CLI_MOST_CLUSTERS };
 
 typedef struct GivenFiles {
     GivenFile items[MAX_FILES];
@@ -51,6 +53,18 @@ static void add_file(GivenFiles *files, Arena *arena, const char *path, const ch
                      bool written) {
     GivenFile file = {.path = path, .option = option, .written = written};
     if (identify(arena, &file)) files->items[files->count++] = file;
+}
+
+/* Of Megatron-LM's tokens and their index both are read, whichever is given. */
+static void add_read(GivenFiles *files, Arena *arena, const char *path, const char *option) {
+    add_file(files, arena, path, option, false);
+    const bool is_name = token_index_is_name(path);
+    if (!is_name && !token_index_is_beside(path)) return;
+    char *other = token_index_other_name(path);
+    if (!is_name || token_index_is_beside(other)) {
+        add_file(files, arena, arena_strdup(arena, other), option, false);
+    }
+    free(other);
 }
 
 /* The mask that goes with the tokens that are written; NULL: none are. */
@@ -77,13 +91,13 @@ static void list_files(GivenFiles *files, const CliArgs *args) {
     const char *mask = written_mask(args);
     if (mask) add_file(files, args->arena, mask, CLI_OPTIONS[OPT_OUTPUT].name, true);
     for (int i = has_verb; i < args->n_operands; i++) {
-        add_file(files, args->arena, args->operands[i], NULL, false);
+        add_read(files, args->arena, args->operands[i], NULL);
     }
     for (int i = 0; i < N_OPTIONS; i++) {
         const CliOptionInfo *info = &CLI_OPTIONS[i];
         const CliValue *value = &args->values[i];
         for (int k = 0; info->kind == KIND_READS && k < value->n_list; k++) {
-            add_file(files, args->arena, value->list[k], info->name, false);
+            add_read(files, args->arena, value->list[k], info->name);
             mask = token_mask_name(args->arena, value->list[k]);
             if (access(mask, F_OK) == 0) add_file(files, args->arena, mask, info->name, false);
         }

@@ -99,7 +99,8 @@ static bool check_key(const Reading *reading, const char *key) {
     if (option == OPT_SET || option == OPT_TEACHER_SET) {
         return refuse_key(reading, key, "takes a name: set.NAME=VALUES");
     }
-    if (is_own(option) || CLI_OPTIONS[option].kind == KIND_WRITE) {
+    if (is_own(option) || CLI_OPTIONS[option].kind == KIND_WRITE || option == OPT_CHECKPOINT_KEEP ||
+        option == OPT_CHECKPOINT_KEEP_EVERY) {
         return refuse_key(reading, key, "is not for varying");
     }
     return !cli_given(reading->args, option) ||
@@ -342,6 +343,14 @@ static bool set_outputs(Reading *reading) {
     if (!name && (cli_given(args, OPT_CHECKPOINT_EVERY) || sweep->stop_worse)) {
         name = OWN_CHECKPOINT;
         sweep->removes_checkpoint = true;
+    }
+    for (int i = 0; i < 2 && !cli_given(args, OPT_CHECKPOINT); i++) {
+        const CliOption keeps = i ? OPT_CHECKPOINT_KEEP_EVERY : OPT_CHECKPOINT_KEEP;
+        if (!cli_given(args, keeps)) continue;
+        diag_error(reading->diag, NO_LOC,
+                   "--%s: needs --checkpoint NAME: others are removed when their run has ended",
+                   CLI_OPTIONS[keeps].name);
+        return false;
     }
     sweep->checkpoint = name;
     for (int i = 0; i < N_OPTIONS; i++) {
@@ -616,8 +625,14 @@ int sweep_plan_from_args(CliArgs *args, SweepPlan *out, Diag *diag) {
     Sweep *sweep = &out->sweep;
     Reading reading = {.args = args, .arena = args->arena, .sweep = sweep, .diag = diag};
     Planning planning = {.reading = &reading, .out = out};
-    *sweep = (Sweep){
-        .arena = args->arena, .dir = cli_text(args, OPT_DIR, "sweep"), .model = args->operand};
+    *sweep = (Sweep){.arena = args->arena,
+                     .dir = cli_text(args, OPT_DIR, "sweep"),
+                     .model = args->operand,
+                     .by = cli_text(args, OPT_BY, NULL)};
+    if (sweep->by && (!*sweep->by || !vary_is_plain(sweep->by))) {
+        diag_error(diag, NO_LOC, "--by: is no name of a value, such as val_reward");
+        return EXIT_USAGE;
+    }
     if (!profile_from_args(args, &planning.profile, diag) || !read_runs(&reading) ||
         !set_rungs(&reading) || !set_outputs(&reading)) {
         return EXIT_USAGE;

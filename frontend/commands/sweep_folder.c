@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -70,6 +71,7 @@ static void put_definition(StrBuf *out, const Sweep *sweep) {
     json_put_new(root, "outputs", texts_json(sweep->outputs, sweep->n_outputs));
     json_object_set_new(root, "checkpoint",
                         sweep->checkpoint ? json_name(sweep->checkpoint) : json_null());
+    json_object_set_new(root, "by", sweep->by ? json_name(sweep->by) : json_null());
     json_put_int(root, "stop_worse", sweep->stop_worse);
     json_put_int(root, "rungs", sweep->n_rungs);
     for (int i = 0; i < sweep->n_runs; i++) {
@@ -133,6 +135,8 @@ static const char *read_definition(Sweep *sweep, const json_t *root) {
     sweep->outputs =
         read_texts(sweep->arena, json_object_get(root, "outputs"), false, &sweep->n_outputs);
     sweep->checkpoint = arena_strdup(sweep->arena, json_string_value(to));
+    sweep->by = arena_strdup(sweep->arena, json_string_value(json_object_get(root, "by")));
+    if (sweep->by && !vary_is_plain(sweep->by)) return "is damaged";
     if (!sweep->model || !sweep->keys || !sweep->outputs || n_runs < 1 ||
         n_runs > SWEEP_MOST_RUNS || !read_count(root, "stop_worse", 64, &stop_worse) ||
         !read_count(root, "rungs", 64, &n_rungs)) {
@@ -192,7 +196,7 @@ static const char *difference(const Sweep *there, const Sweep *here) {
                                 a->name);
         }
     }
-    return "another: in what is stopped or written";
+    return "another: in what is compared, stopped or written";
 }
 
 /* True: the definition is there, and it is this one, or it is not there yet. */
@@ -287,25 +291,50 @@ bool sweep_result_write(Arena *arena, const SweepRun *run, const SweepResult *re
     return good;
 }
 
-const char *sweep_last_line(Arena *arena, const SweepRun *run) {
+/* Where the last line begins that is no note to another one, nor of the figures that train ends
+ * with; *length: its end. Otherwise the last line. */
+static size_t find_error(const char *text, size_t *length) {
+    static const char *const OTHERS[] = {" ", "done ", "loss ", "memory ", "wrote "};
+    size_t last = *length, end = *length;
+    for (size_t first = end; end > 0; end = first > 0 ? --first : 0) {
+        while (first > 0 && text[first - 1] != '\n' && text[first - 1] != '\r') first--;
+        bool other = false;
+        for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
+            const size_t n = strlen(OTHERS[i]);
+            other |= end - first >= n && memcmp(text + first, OTHERS[i], n) == 0;
+        }
+        if (last == *length) last = first;
+        if (other || end == first) continue;
+        *length = end;
+        return first;
+    }
+    return last;
+}
+
+const char *sweep_failure(Arena *arena, const SweepRun *run, int exit_code) {
+    static const char ERROR[] = "perilune: ";
     char text[4096];
+    const int number = exit_code - 128; /* of a signal, as shells have it */
+    const char *how = number > 0 && number < NSIG
+                          ? arena_printf(arena, "exit %d (%s)", exit_code, strsignal(number))
+                          : arena_printf(arena, "exit %d", exit_code);
     FILE *file = fopen(sweep_file(arena, run, "output.txt"), "rb");
-    if (!file) return "";
+    if (!file) return how;
     if (fseek(file, -(long)sizeof(text), SEEK_END) != 0) rewind(file);
     size_t length = fread(text, 1, sizeof(text), file);
     fclose(file);
     while (length > 0 && (unsigned char)text[length - 1] <= ' ') length--;
-    size_t first = length;
-    while (first > 0 && text[first - 1] != '\n' && text[first - 1] != '\r') first--;
+    const size_t first = find_error(text, &length);
     char *line = arena_strndup(arena, text + first, length - first);
-    if (strncmp(line, "perilune: ", 10) == 0) line += 10;
+    if (strncmp(line, ERROR, strlen(ERROR)) == 0) line += strlen(ERROR);
     length = utf8_valid_bytes((const unsigned char *)line, strlen(line));
     line[length] = '\0';
     for (char *c = line; *c; c++) {
         if ((unsigned char)*c < ' ' || *c == 127) *c = ' ';
     }
-    if (length <= MOST_LINE_BYTES) return line;
-    return arena_printf(arena, "%.*s...", MOST_LINE_BYTES, line);
+    if (length == 0) return how;
+    return arena_printf(arena, length <= MOST_LINE_BYTES ? "%s: %.*s" : "%s: %.*s...", how,
+                        MOST_LINE_BYTES, line);
 }
 
 /* --- other commands --- */

@@ -38,6 +38,7 @@ typedef struct Sweep {
     const char *checkpoint;  /* its name in a run's folder; NULL: none is written */
     bool removes_checkpoint; /* of runs that have ended: it was only for going on */
     int stop_worse, n_rungs; /* 0: all run to their ends */
+    const char *by;          /* a value of logs, the greatest is the best; NULL: losses */
 } Sweep;
 
 bool is_sweep_folder(const char *path);
@@ -63,8 +64,9 @@ typedef struct SweepResult {
 bool sweep_result_read(Arena *arena, const SweepRun *run, SweepResult *out, Diag *diag);
 bool sweep_result_write(Arena *arena, const SweepRun *run, const SweepResult *result, Diag *diag);
 
-/* The last line that the run has printed, without what terminals act on; "": none. */
-const char *sweep_last_line(Arena *arena, const SweepRun *run);
+/* Why a run failed: its exit code, or signal, and the error that it has printed (else its last
+ * line), without what terminals act on. */
+const char *sweep_failure(Arena *arena, const SweepRun *run, int exit_code);
 
 /* Operands of compare and fit: in the place of a sweep's folder the logs of its runs that have come
  * to their ends. False: reported. */

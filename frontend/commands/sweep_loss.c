@@ -1,19 +1,39 @@
 #include "frontend/commands/sweep_loss.h"
 
 #include <math.h>
+#include <string.h>
 
-SweepLoss sweep_loss_of(const RunCurve *curve, int64_t step) {
-    const Series *series = curve->series;
+static double last_before(const Series *series, int n) {
+    while (n > 0 && isnan(series->values[n - 1])) n--;
+    return n > 0 ? series->values[n - 1] : NAN;
+}
+
+/* Steps that were left out have no loss. NaN: none has. */
+static double mean_of_end(const Series *series, int n) {
+    double sum = 0;
+    int n_summed = 0;
+    for (int i = n - (n + 9) / 10; i < n; i++) {
+        if (!isfinite(series->values[i])) continue;
+        sum += series->values[i];
+        n_summed++;
+    }
+    return n_summed ? sum / n_summed : NAN;
+}
+
+SweepLoss sweep_loss_of(const RunCurve *curve, int64_t step, const char *by) {
     SweepLoss loss = {.counts = true, .val = NAN, .end = NAN};
     int n = curve->n_steps;
-    while (n > 0 && series[S_STEP].values[n - 1] > (double)step) n--;
-    if (n == 0) return loss;
-    const int first = n - (n + 9) / 10;
-    loss.end = 0;
-    for (int i = first; i < n; i++) loss.end += series[S_LOSS].values[i] / (n - first);
-    int last = n;
-    while (last > 0 && isnan(series[S_VAL_LOSS].values[last - 1])) last--;
-    if (last > 0) loss.val = series[S_VAL_LOSS].values[last - 1];
+    while (n > 0 && curve->series[S_STEP].values[n - 1] > (double)step) n--;
+    if (!by) {
+        loss.end = mean_of_end(&curve->series[S_LOSS], n);
+        loss.val = last_before(&curve->series[S_VAL_LOSS], n);
+    }
+    for (int i = 0; by && i < curve->values.count; i++) {
+        const Series *series = &curve->values.items[i];
+        if (strcmp(series->key, by) != 0) continue;
+        const double mean = mean_of_end(series, n);
+        loss.end = loss.val = -(isnan(mean) ? last_before(series, n) : mean);
+    }
     return loss;
 }
 

@@ -9,10 +9,12 @@
 typedef struct SweepLoss {
     bool counts; /* else the run is not among those that are compared */
     double val;  /* the last in validation; NaN: none */
-    double end; /* in training, the mean over the last tenth of the steps; NaN: one is not finite */
+    double end;  /* in training, the mean over the last tenth of the steps, as figures have it */
 } SweepLoss;
 
-SweepLoss sweep_loss_of(const RunCurve *curve, int64_t step);
+/* by: a value of the log in its place, with its sign changed, so that less is better: its mean over
+ * the last tenth of the steps, or where it has none there its last. NULL: losses. */
+SweepLoss sweep_loss_of(const RunCurve *curve, int64_t step, const char *by);
 
 /* What n runs are ordered by, NaN for those that do not count. True: it is in validation. */
 bool sweep_losses(const SweepLoss *of, int n, double *out);

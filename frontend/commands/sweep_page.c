@@ -144,6 +144,10 @@ static void put_table(StrBuf *out, Arena *arena, const SweepReport *report, int 
     }
     strbuf_put(out, "<th>step<th>loss");
     if (report->has_val) strbuf_put(out, "<th>val loss");
+    if (sweep->by) {
+        strbuf_put(out, "<th>");
+        html_put(out, sweep->by);
+    }
     strbuf_put(out, "<th>tokens/s<th>seconds<th></thead><tbody>");
     for (int i = 0; i < sweep->n_runs; i++) {
         const SweepRow *row = &report->rows[i];
@@ -159,6 +163,7 @@ static void put_table(StrBuf *out, Arena *arena, const SweepReport *report, int 
         put_number(out, "%.0f", there ? f->last_step : (double)NAN);
         put_number(out, "%.4f", there ? f->end_loss : (double)NAN);
         if (report->has_val) put_number(out, "%.4f", there ? f->val_loss : (double)NAN);
+        if (sweep->by) put_number(out, "%.4f", sweep_shown(report, row->loss));
         put_number(out, "%.0f", there ? f->tokens_per_s : (double)NAN);
         put_number(out, "%.1f", there ? f->seconds : (double)NAN);
         strbuf_put(out, "<td>");
@@ -169,16 +174,15 @@ static void put_table(StrBuf *out, Arena *arena, const SweepReport *report, int 
 
 static void put_groups(StrBuf *out, Arena *arena, const SweepReport *report) {
     if (report->seed < 0) return;
-    strbuf_printf(out,
-                  "<section><h2>Over seeds</h2><table><thead><tr><th>settings<th>runs<th>%s"
-                  "<th>&#177;</thead><tbody>",
-                  report->validated ? "val loss" : "loss");
+    strbuf_put(out, "<section><h2>Over seeds</h2><table><thead><tr><th>settings<th>runs<th>");
+    html_put(out, sweep_measure(report));
+    strbuf_put(out, "<th>&#177;</thead><tbody>");
     for (int g = 0; g < report->n_groups; g++) {
         const SweepGroup *group = &report->groups[g];
         strbuf_put(out, "\n<tr><td>");
         html_put(out, sweep_group_name(arena, report, group));
         put_number(out, "%.0f", group->n);
-        put_number(out, "%.4f", group->mean);
+        put_number(out, "%.4f", sweep_shown(report, group->mean));
         put_number(out, "%.4f", group->deviation);
     }
     strbuf_put(out, "</tbody></table></section>\n");
@@ -237,8 +241,8 @@ static Range range_of(const SweepReport *report) {
     for (int i = 0; i < report->sweep->n_runs; i++) {
         const SweepRow *row = &report->rows[i];
         if (row->state != SWEEP_DONE || !isfinite(row->loss)) continue;
-        range.least = fmin(range.least, row->loss);
-        range.most = fmax(range.most, row->loss);
+        range.least = fmin(range.least, sweep_shown(report, row->loss));
+        range.most = fmax(range.most, sweep_shown(report, row->loss));
     }
     const double air = fmax((range.most - range.least) * 0.06, 1e-6 * fabs(range.most));
     return (Range){range.least - air, range.most + air};
@@ -284,7 +288,8 @@ static void put_best(StrBuf *out, Arena *arena, const SweepReport *report, int k
     strbuf_put(out, "<polyline class=best points=\"");
     for (int v = 0; v < scale->n; v++) {
         if (!isfinite(best[v])) continue;
-        strbuf_printf(out, "%.1f,%.1f ", x_of(scale->at[v]), y_of(range, best[v]));
+        strbuf_printf(out, "%.1f,%.1f ", x_of(scale->at[v]),
+                      y_of(range, sweep_shown(report, best[v])));
     }
     strbuf_put(out, "\" />\n");
 }
@@ -296,7 +301,12 @@ static void put_scatter(StrBuf *out, Arena *arena, const SweepReport *report, in
     const Range range = range_of(report);
     if (scale.n < 2 || !(range.most > range.least)) return;
     strbuf_put(out, "<section><h2>");
-    strbuf_put(out, report->validated ? "Last validation loss against " : "Last loss against ");
+    if (sweep->by) {
+        html_put(out, sweep->by);
+        strbuf_put(out, " against ");
+    } else {
+        strbuf_put(out, report->validated ? "Last validation loss against " : "Last loss against ");
+    }
     html_put(out, sweep->keys[key]);
     strbuf_printf(out,
                   "</h2>\n<p class=lead>A point for each run that is done%s; the line joins "
@@ -313,9 +323,10 @@ static void put_scatter(StrBuf *out, Arena *arena, const SweepReport *report, in
         const int hue = colour < 0 ? -1 : place_of(colours, row->run->settings[colour]);
         const char *class = hue < 0 ? "v" : arena_printf(arena, "v%d", hue);
         strbuf_printf(out, "<circle class=\"run %s\" cx=%.1f cy=%.1f r=5><title>", class,
-                      x_of(scale.at[place]), y_of(&range, row->loss));
+                      x_of(scale.at[place]), y_of(&range, sweep_shown(report, row->loss)));
         html_put(out, arena_printf(arena, "%s: %s: %.4f", row->run->name,
-                                   sweep_describe(arena, sweep, row->run), row->loss));
+                                   sweep_describe(arena, sweep, row->run),
+                                   sweep_shown(report, row->loss)));
         strbuf_put(out, "</title></circle>\n");
     }
     strbuf_put(out, "</svg></section>\n");
@@ -343,8 +354,11 @@ void sweep_report_html(StrBuf *out, Arena *arena, const SweepReport *report) {
     run_chart_put_figure(out, "done", "%.0f", report->n_done);
     if (report->n_failed) run_chart_put_figure(out, "failed", "%.0f", report->n_failed);
     if (best->state == SWEEP_DONE) {
-        run_chart_put_figure(out, report->validated ? "best val loss" : "best loss", "%.4f",
-                             best->loss);
+        run_chart_put_figure(out,
+                             sweep->by           ? "best value"
+                             : report->validated ? "best val loss"
+                                                 : "best loss",
+                             "%.4f", sweep_shown(report, best->loss));
         strbuf_put(out, "<div><dt>with</dt><dd>");
         html_put(out, sweep_describe(arena, sweep, best->run));
         strbuf_put(out, "</dd></div>\n");

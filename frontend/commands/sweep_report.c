@@ -20,14 +20,14 @@ const char *sweep_state_name(SweepState state) {
 /* --- rows --- */
 
 /* Its figures; of many long runs the curves themselves would take much memory. */
-static void read_log(Arena *arena, const char *path, bool keep, SweepRow *row) {
+static void read_log(Arena *arena, const char *path, const char *by, bool keep, SweepRow *row) {
     Diag *why = diag_create();
     Arena *log = keep ? arena : arena_create();
     const RunCurve *curve = run_curve_read(log, arena_strdup(log, path), why);
     if (curve) {
         row->has_log = true;
         row->figures = run_figures(log, curve);
-        row->losses = sweep_loss_of(curve, INT64_MAX);
+        row->losses = sweep_loss_of(curve, INT64_MAX, by);
         row->parameters = curve->parameters;
         row->tokens = curve->samples * curve->row_tokens;
         row->curve = keep ? curve : NULL;
@@ -39,12 +39,14 @@ static void read_log(Arena *arena, const char *path, bool keep, SweepRow *row) {
     diag_destroy(why);
 }
 
-static bool read_row(Arena *arena, const SweepRun *run, bool keep, SweepRow *row, Diag *diag) {
+static bool read_row(Arena *arena, const Sweep *sweep, int r, bool keep, SweepRow *row,
+                     Diag *diag) {
+    const SweepRun *run = &sweep->runs[r];
     SweepResult result;
     const char *path = sweep_file(arena, run, "log.jsonl");
     *row = (SweepRow){.run = run, .state = SWEEP_WAITING, .loss = NAN, .why = ""};
     if (!sweep_result_read(arena, run, &result, diag)) return false;
-    if (access(path, F_OK) == 0) read_log(arena, path, keep, row);
+    if (access(path, F_OK) == 0) read_log(arena, path, sweep->by, keep, row);
     if (!result.known) { /* a log that has no step yet is none */
         if (row->has_log) row->state = SWEEP_BEGUN;
         row->why = "";
@@ -54,8 +56,7 @@ static bool read_row(Arena *arena, const SweepRun *run, bool keep, SweepRow *row
     if (result.exit_code == 0 && row->has_log) return true;
     row->state = SWEEP_FAILED;
     if (result.exit_code) {
-        row->why =
-            arena_printf(arena, "exit %d: %s", result.exit_code, sweep_last_line(arena, run));
+        row->why = sweep_failure(arena, run, result.exit_code);
     } else if (!*row->why) {
         row->why = "it has no log";
     }
@@ -150,7 +151,7 @@ const SweepReport *sweep_report_read(Arena *arena, const char *dir, bool curves,
     report->seed = -1;
     for (int i = 0; i < sweep->n_runs; i++) {
         SweepRow *row = &report->rows[i];
-        if (!read_row(arena, &sweep->runs[i], curves, row, diag)) return NULL;
+        if (!read_row(arena, sweep, i, curves, row, diag)) return NULL;
         report->n_done += row->state == SWEEP_DONE;
         report->n_failed += row->state == SWEEP_FAILED;
         report->has_val |= row->has_log && isfinite(row->figures.val_loss);
@@ -162,6 +163,14 @@ const SweepReport *sweep_report_read(Arena *arena, const char *dir, bool curves,
     }
     if (report->seed >= 0) find_groups(arena, report);
     return report;
+}
+
+double sweep_shown(const SweepReport *report, double loss) {
+    return report->sweep->by ? -loss : loss;
+}
+
+const char *sweep_measure(const SweepReport *report) {
+    return report->sweep->by ? report->sweep->by : report->validated ? "val loss" : "loss";
 }
 
 /* --- text --- */
@@ -198,13 +207,14 @@ static const char *number(Arena *arena, const char *format, double value) {
 
 static void put_rows(StrBuf *out, Arena *arena, const SweepReport *report) {
     const Sweep *sweep = report->sweep;
-    const int n_columns = sweep->n_keys + 6 + report->has_val;
+    const int n_columns = sweep->n_keys + 6 + report->has_val + (sweep->by != NULL);
     const char **cells = ARENA_ARRAY(arena, const char *, (sweep->n_runs + 1) * n_columns);
     const char **cell = cells;
     *cell++ = "run";
     for (int k = 0; k < sweep->n_keys; k++) *cell++ = sweep->keys[k];
     *cell++ = "step", *cell++ = "loss";
     if (report->has_val) *cell++ = "val loss";
+    if (sweep->by) *cell++ = sweep->by;
     *cell++ = "tokens/s", *cell++ = "seconds", *cell++ = "";
     for (int i = 0; i < sweep->n_runs; i++) {
         const SweepRow *row = &report->rows[i];
@@ -218,6 +228,7 @@ static void put_rows(StrBuf *out, Arena *arena, const SweepReport *report) {
         if (report->has_val) {
             *cell++ = number(arena, "%.4f", row->has_log ? f->val_loss : (double)NAN);
         }
+        if (sweep->by) *cell++ = number(arena, "%.4f", sweep_shown(report, row->loss));
         *cell++ = number(arena, "%.0f", row->has_log ? f->tokens_per_s : (double)NAN);
         *cell++ = number(arena, "%.1f", row->has_log ? f->seconds : (double)NAN);
         *cell++ = sweep_row_note(arena, row);
@@ -227,19 +238,22 @@ static void put_rows(StrBuf *out, Arena *arena, const SweepReport *report) {
 
 void sweep_report_text(StrBuf *out, Arena *arena, const SweepReport *report) {
     put_rows(out, arena, report);
-    strbuf_printf(out, "loss: the mean of the last tenth of steps in training; the best first%s\n",
-                  report->validated ? ", by val loss" : "");
+    const bool says = report->validated || report->sweep->by;
+    strbuf_printf(out,
+                  "loss: the mean of the last tenth of steps in training; the best first%s%s%s\n",
+                  says ? ", by " : "", says ? sweep_measure(report) : "",
+                  report->sweep->by ? ", the greatest" : "");
     if (report->seed < 0) return;
     strbuf_put(out, "\nover seeds\n");
     const char **cells = ARENA_ARRAY(arena, const char *, 4 * (report->n_groups + 1));
     const char **cell = cells;
     *cell++ = "settings", *cell++ = "runs";
-    *cell++ = report->validated ? "val loss" : "loss", *cell++ = "+-";
+    *cell++ = sweep_measure(report), *cell++ = "+-";
     for (int g = 0; g < report->n_groups; g++) {
         const SweepGroup *group = &report->groups[g];
         *cell++ = sweep_group_name(arena, report, group);
         *cell++ = number(arena, "%.0f", group->n);
-        *cell++ = number(arena, "%.4f", group->mean);
+        *cell++ = number(arena, "%.4f", sweep_shown(report, group->mean));
         *cell++ = number(arena, "%.4f", group->deviation);
     }
     text_columns_put(out, cells, report->n_groups + 1, 4, 1, false);
@@ -265,6 +279,9 @@ static json_t *row_json(Arena *arena, const SweepReport *report, const SweepRow 
     json_put_name(object, "log", row->has_log ? sweep_file(arena, row->run, "log.jsonl") : "");
     json_put_real(object, "parameters", row->has_log ? row->parameters : (double)NAN);
     json_put_real(object, "tokens", row->has_log ? row->tokens : (double)NAN);
+    if (report->sweep->by) {
+        json_put_real(object, report->sweep->by, sweep_shown(report, row->loss));
+    }
     for (int f = 0; f < N_RUN_FIGURES; f++) {
         json_put_real(object, RUN_FIGURES[f].key,
                       row->has_log ? run_figure(&row->figures, f) : (double)NAN);
@@ -275,7 +292,8 @@ static json_t *row_json(Arena *arena, const SweepReport *report, const SweepRow 
 void sweep_report_json(StrBuf *out, Arena *arena, const SweepReport *report) {
     json_t *root = json_object(), *rows = json_array(), *groups = json_array();
     json_put_name(root, "model", report->sweep->model);
-    json_put_name(root, "ordered_by", report->validated ? "val_loss" : "end_loss");
+    const char *losses = report->validated ? "val_loss" : "end_loss";
+    json_put_name(root, "ordered_by", report->sweep->by ? report->sweep->by : losses);
     json_put_int(root, "done", report->n_done);
     json_put_int(root, "failed", report->n_failed);
     for (int i = 0; i < report->sweep->n_runs; i++) {
@@ -287,7 +305,7 @@ void sweep_report_json(StrBuf *out, Arena *arena, const SweepReport *report) {
         json_t *object = json_object();
         json_put_new(object, "settings", settings_json(report, group->run, false));
         json_put_int(object, "runs", group->n);
-        json_put_real(object, "mean", group->mean);
+        json_put_real(object, "mean", sweep_shown(report, group->mean));
         json_put_real(object, "deviation", group->deviation);
         json_array_append_new(groups, object);
     }

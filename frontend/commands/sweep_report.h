@@ -24,7 +24,7 @@ typedef struct SweepRow {
     const RunCurve *curve; /* NULL: is not kept */
     double parameters, tokens;
     SweepLoss losses;
-    double loss;     /* that runs are ordered by; NaN: none */
+    double loss;     /* that runs are ordered by, or what --by says, negated; NaN: none */
     const char *why; /* of one that failed, or whose log cannot be read; else "" */
 } SweepRow;
 
@@ -49,6 +49,9 @@ typedef struct SweepReport {
 /* `curves`: are kept, for the page. NULL: reported. */
 const SweepReport *sweep_report_read(Arena *arena, const char *dir, bool curves, Diag *diag);
 
+/* A row's loss, or a group's mean, as it is told; and what of, as columns have it. */
+double sweep_shown(const SweepReport *report, double loss);
+const char *sweep_measure(const SweepReport *report);
 const char *sweep_state_name(SweepState state);
 /* What a cell of the table says of a run beside its figures: "stopped at 100", "failed: ...". */
 const char *sweep_row_note(Arena *arena, const SweepRow *row);

@@ -157,7 +157,7 @@ static void tell_losses(Work *work, int r) {
     if (curve) {
         const double val = curve->series[S_VAL_LOSS].last;
         how = arena_printf(arena, "step %.0f, loss %.4f", curve->series[S_STEP].last,
-                           sweep_loss_of(curve, INT64_MAX).end);
+                           sweep_loss_of(curve, INT64_MAX, NULL).end);
         if (isfinite(val)) how = arena_printf(arena, "%s, %.4f in validation", how, val);
         how = arena_printf(arena, "%s, %.1f s", how, run_curve_seconds(curve));
     }
@@ -204,8 +204,8 @@ static bool take_end(Work *work, Slot *slot, int how) {
     bool good = true;
     if (code != EXIT_DONE) {
         good = end_run(work, r, (SweepResult){.exit_code = code});
-        const char *line = sweep_last_line(work->arena, run);
-        tell(work, r, arena_printf(work->arena, "failed (exit %d): %s", code, line));
+        const char *why = sweep_failure(work->arena, run, code);
+        tell(work, r, arena_printf(work->arena, "failed: %s", why));
         return good;
     }
     work->reached[r] = work->targets[r];
@@ -274,16 +274,25 @@ static bool leave_out(Work *work, int n_rungs_left) {
     SweepLoss *of = ARENA_ARRAY(arena, SweepLoss, sweep->n_runs);
     double *losses = ARENA_ARRAY(arena, double, sweep->n_runs);
     bool *kept = ARENA_ARRAY(arena, bool, sweep->n_runs);
-    bool good = true;
+    bool good = true, has_any = false;
     int n_open = 0, n_out = 0;
     for (int r = 0; r < sweep->n_runs; r++) {
         Arena *log = arena_create();
         const RunCurve *curve = read_curve(work, log, r);
         const bool was_here = curve && curve->series[S_STEP].last >= (double)work->targets[r];
-        if (was_here) of[r] = sweep_loss_of(curve, work->targets[r]);
+        if (was_here) of[r] = sweep_loss_of(curve, work->targets[r], sweep->by);
         arena_destroy(log);
     }
     sweep_losses(of, sweep->n_runs, losses);
+    for (int r = 0; r < sweep->n_runs; r++) has_any |= isfinite(losses[r]) != 0;
+    if (!has_any && sweep->by) {
+        diag_error(work->diag, NO_LOC,
+                   "--by %s: no run's log has such a value up to the rung: see \"values\" in "
+                   "log.jsonl; some come with --eval-every",
+                   sweep->by);
+        arena_destroy(arena);
+        return false;
+    }
     halving_choose(losses, sweep->n_runs, sweep->stop_worse, kept);
     for (int r = 0; r < sweep->n_runs && good; r++) {
         if (work->states[r] != RUN_OPEN) continue;
@@ -336,7 +345,10 @@ static bool look_back(Work *work) {
         SweepResult result;
         const SweepRun *run = &work->sweep->runs[r];
         if (!sweep_result_read(work->arena, run, &result, work->diag)) return false;
-        if (result.known && result.exit_code && work->asked->retry) result = (SweepResult){0};
+        if (result.known && result.exit_code && work->asked->retry) {
+            result = (SweepResult){0}; /* from now on it is begun, whatever comes between */
+            unlink(sweep_file(work->arena, run, "result.json"));
+        }
         work->states[r] = !result.known      ? RUN_OPEN
                           : result.exit_code ? RUN_HAS_FAILED
                           : result.stopped   ? RUN_LEFT_OUT

@@ -151,9 +151,14 @@ const SweepOptions *sweep_script_runs(const SweepScript *script, int *out_count)
     return script->runs;
 }
 
-/* Numbers as numbers, so that scripts can reckon with them. */
+/* Numbers as numbers, so that scripts can reckon with them, and "false" as what is false. */
 static void push_value(lua_State *lua, const char *text) {
-    if (lua_stringtonumber(lua, text) == 0) lua_pushstring(lua, text);
+    const bool is_true = strcmp(text, "true") == 0;
+    if (is_true || strcmp(text, "false") == 0) {
+        lua_pushboolean(lua, is_true);
+    } else if (lua_stringtonumber(lua, text) == 0) {
+        lua_pushstring(lua, text);
+    }
 }
 
 static int call_body(lua_State *lua) {

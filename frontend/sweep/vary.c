@@ -85,9 +85,10 @@ static bool add_range(Arena *arena, Vary *vary, const Range *range, Diag *diag) 
     const double step = range->how ? range->step : 1;
     int capacity = 0;
     for (int i = 0;; i++) { /* not added up: that would round */
-        const double value =
-            range->how == '*' ? range->least * pow(step, i) : range->least + step * i;
-        if (value > range->most + 1e-9 * (fabs(range->most) + step)) return true;
+        const bool times = range->how == '*';
+        double value = times ? range->least * pow(step, i) : range->least + step * i;
+        if (value > range->most + 1e-9 * (fabs(range->most) + (times ? 0 : step))) return true;
+        if (!times && fabs(value) < 1e-9 * step) value = 0; /* -0.3 + 3 * 0.1 */
         const char *text = number_text(arena, value, range->whole);
         if (!add_value(arena, vary, &capacity, text, diag)) return false;
     }

@@ -182,4 +182,16 @@ status=$? err=$(cat "$folder/err")
 result 'train: a folder that has gone' "$([ $? -eq 0 ] || echo "status $status: $err")"
 works 'train --save-ema: beside a --save that failed' 'loss    ' evaluate "$plan" --load "$folder/kept.st" --data "$text"
 
+# --- tokens of Megatron-LM, and their index ---
+printf 'MMIDIDX\0\0' >"$folder/m.idx"
+: >"$folder/m.bin"
+fails 'over the index' 2 "--save $folder/m.idx: would replace what" train "$plan" --data "$folder/m.bin" --save "$folder/m.idx"
+fails 'over its tokens' 2 "--save $folder/m.bin: would replace what" train "$plan" --data "$folder/m.idx" --save "$folder/m.bin"
+
+# --- streams that are closed ---
+"$perilune" train "$plan" --data "$text" --steps 2 --log "$folder/closed.jsonl" >&- 2>&-
+status=$?
+result 'what is printed is not in the log' \
+    "$([[ $status -eq 1 && $(cut -c1-9 "$folder/closed.jsonl") == '{"step":1'$'\n''{"step":2' ]] || echo "$status: $(cat "$folder/closed.jsonl")")"
+
 [ "$n_failed" -eq 0 ]

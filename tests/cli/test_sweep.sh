@@ -46,6 +46,8 @@ fails 'flag' 2 'is true or false' sweep "${tiny[@]}" "${dir[@]}" --vary max-logi
 fails 'no data file' 2 'No such file' \
     sweep models/gpt.lua --data "$folder/none" "${dir[@]}" --vary lr=1,2
 fails 'log' 2 'each has log.jsonl' sweep "${tiny[@]}" "${dir[@]}" --vary lr=1,2 --log a
+fails 'checkpoints that go' 2 'needs --checkpoint NAME' \
+    sweep "${tiny[@]}" "${dir[@]}" --vary lr=1,2 --checkpoint-every 2 --checkpoint-keep 2
 fails 'folder of a file' 2 "a file's name alone" \
     sweep "${tiny[@]}" "${dir[@]}" --vary lr=1,2 --save a/b
 fails 'no folder there' 2 'Not a directory' sweep "${tiny[@]}" --vary lr=1,2 --dir "$folder/text/a"
@@ -82,7 +84,7 @@ result 'a page' "$(grep -q '<polyline class="run v1"' "$folder/grid.html" || ech
 run train "${tiny[@]}" --lr 1e-2 --seed 2 --log "$folder/alone.jsonl" --quiet
 result 'as train alone' "$(diff <(losses "$folder/alone.jsonl") <(losses "$folder/grid/004/log.jsonl"))"
 result 'outputs' "$([ -s "$folder/grid/004/w.safetensors" ] || echo none)"
-fails 'other outputs' 2 'in what is stopped or written' sweep "${grid[@]}"
+fails 'other outputs' 2 'in what is compared, stopped or written' sweep "${grid[@]}"
 works 'again' "$table" sweep "${grid[@]}" --save w.safetensors
 result 'nothing again' "$([ "$err" = 'going on: 4 of 4 runs have ended' ] || echo "$err")"
 fails 'another sweep' 2 'its run 001 has --steps 6 where this one' \
@@ -113,6 +115,10 @@ result 'a job of others' "$([ "$(cat "$folder/failing/002/result.json")" = '{"ex
 run sweep "${failing[@]}"
 result 'failed' "$([[ $status -eq 1 && $err == *'1 of 2'* && $out == *'001 '*'failed: exit 1: '*'not finite'* ]] ||
     echo "$status: $err; $out")"
+printf '  note: of it\nwrote   a log\n' >>"$folder/failing/002/output.txt"
+works 'its error, not its last line' 'not finite' show "$folder/failing"
+echo '{"exit":137}' >"$folder/failing/002/result.json"
+works 'a signal' 'exit 137 (Killed): ' show "$folder/failing"
 run sweep "${failing[@]}" --retry
 result 'retried' "$([[ $status -eq 1 && $err == *'2/2  002  lr=900: failed'* ]] || echo "$status: $err")"
 
@@ -130,6 +136,19 @@ rm "$folder/half/001/result.json" "$folder/half/004/result.json"
 run sweep "${halving[@]}"
 without_times() { awk '{ print $1, $2, $3, $4, $5, $8 }' <<<"$1"; }
 result 'decided as before' "$(diff <(without_times "$out") <(without_times "$table"))"
+
+# --- by another value than losses ---
+by=("${base[@]}" --set layers=1 --steps 4 --max-logit --vary lr=1e-3,1e-1,2e-3 --by max_logit)
+run sweep "${by[@]}" --dir "$folder/by" --stop-worse 3 --html "$folder/by.html"
+value() { sed -n "$2s/.*\"max_logit\":\([0-9.e+-]*\).*/\1/p" "$folder/by/$1/log.jsonl"; }
+best=$(for r in 001 002 003; do echo "$(value $r 2) $r"; done | sort -g | sed -n '3s/.* //p')
+result 'the greatest goes on' "$([[ $status -eq 0 && $out == *"max_logit  tokens/s"*$'\n'"$best  "*' 4 '*stopped*stopped*'by max_logit, the greatest'* ]] ||
+    echo "$best: $err; $out")"
+result 'the value itself' "$([[ $out == *$'\n'"$best  "*"  $(printf %.4f "$(value "$best" 4)")  "* ]] || echo "$out")"
+by[${#by[@]} - 1]=none
+fails 'by what is not there' 1 "--by none: no run's log has such a value" \
+    sweep "${by[@]}" --dir "$folder/by-none" --stop-worse 3 --quiet
+result 'none is left out' "$(ls "$folder"/by-none/*/result.json 2>/dev/null)"
 
 # --- interrupted ---
 long=("${base[@]}" --set layers=1 --vary steps=3000,4 --checkpoint c.ckpt --dir "$folder/long")

@@ -44,6 +44,8 @@ static void test_texts(void) {
         {"mesh=t=2,p=2;d=4", "t=2,p=2 d=4"},
         {"data=../a..b", "../a..b"},
         {"x=1e+3..3e+3+1e+3", "1000 2000 3000"},
+        {"x=1e-12..1e-10*10", "1e-12 1e-11 1e-10"},
+        {"x=-0.3..0.1+0.1", "-0.3 -0.2 -0.1 0 0.1"},
     };
     static const char *const WRONG[][2] = {
         {"lr", "is not KEY=VALUES"},      {"=1", "is not KEY=VALUES"},
@@ -169,7 +171,7 @@ static void test_scripts(void) {
           n ? show(&runs[0]) : "no run", diag_text(diag));
     sweep_script_close(script);
 
-    script = open_text("return function(run) if run.a == 'no' then return end\n"
+    script = open_text("return function(run) if run.a == 'no' or not run.a then return end\n"
                        "return {steps = 2 * run['set.layers']} end",
                        diag);
     CHECK(script && sweep_script_is_function(script), "%s", diag_text(diag));
@@ -181,6 +183,9 @@ static void test_scripts(void) {
     varied[1].value = "no";
     CHECK(script && sweep_script_call(script, &options, &said, &left_out) && left_out,
           "is not left out");
+    varied[1].value = "false"; /* which Lua has to take for false */
+    CHECK(script && sweep_script_call(script, &options, &said, &left_out) && left_out,
+          "false is true");
     varied[0].value = "many"; /* times 2: an error of Lua's */
     varied[1].value = "yes";
     CHECK(script && !sweep_script_call(script, &options, &said, &left_out) &&
