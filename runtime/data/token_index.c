@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 enum { MAGIC_BYTES = 9, HEADER_BYTES = MAGIC_BYTES + 8 + 1 + 8 + 8, END_BYTES = 4 };
 
@@ -41,7 +42,8 @@ bool token_index_is_beside(const char *path) {
     if (!ends_in(path, ".bin")) return false;
     char *name = token_index_other_name(path);
     unsigned char begin[MAGIC_BYTES];
-    FILE *file = fopen(name, "rb");
+    struct stat st;
+    FILE *file = stat(name, &st) == 0 && S_ISREG(st.st_mode) ? fopen(name, "rb") : NULL;
     bool found = file && token_index_has_header(begin, fread(begin, 1, sizeof(begin), file));
     if (file) fclose(file);
     free(name);
