@@ -10,6 +10,7 @@
 #include "tests/unit/check.h"
 #include "tests/unit/fp8_nodes.h"
 #include "tests/unit/ops_sharded_rule.h"
+#include "tests/unit/ops_sharded_stored.h"
 
 #include <string.h>
 
@@ -92,6 +93,7 @@ static const ShardedCase CASES[] = {
     DIVERGENCE("0"),
     DIVERGENCE("0.3"),
     DIVERGENCE("1"),
+    STORED_DIVERGENCE,
     {"rotary, positions divided", "t=1, d=3, p=1", false,
      PARAM(0, "",
            "batch=2, seq=7/d, heads=2, head=6]") "%1 = rotary(%0) {seq=seq, head=head, base=100, "
