@@ -31,7 +31,7 @@ EngineNoise *engine_noise_create(Engine *engine, int rows_together) {
     for (int i = 0; i < N_TOKEN_NUMBERS; i++) {
         if (!plan_reads_numbers(plan, (TokenNumbers)i)) continue;
         const int64_t row = plan_numbers_row(plan, (TokenNumbers)i);
-        noise->numbers[i] = ARENA_ARRAY(arena, float, rows * row);
+        noise->numbers[i] = ARENA_ARRAY(arena, float, rows *row);
     }
     return noise;
 }

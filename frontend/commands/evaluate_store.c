@@ -17,8 +17,8 @@ static bool fail(Diag *diag, const char *why) {
 }
 
 bool evaluate_store_options(const CliArgs *args, Diag *diag) {
-    static const CliOption NOT_WITH[] = {OPT_CHOICES, OPT_PREDICTIONS, OPT_JSON, OPT_OUTPUT,
-                                         OPT_TEACHER, OPT_TEACHER_LOAD};
+    static const CliOption NOT_WITH[] = {OPT_CHOICES, OPT_PREDICTIONS, OPT_JSON,
+                                         OPT_OUTPUT,  OPT_TEACHER,     OPT_TEACHER_LOAD};
     if (!cli_given(args, OPT_STORE_LOGITS)) {
         if (!cli_given(args, OPT_STORE_TOP) && !cli_given(args, OPT_STORE_DTYPE)) return true;
         return fail(diag, "--store-top, --store-dtype: where to? give --store-logits FILE");
@@ -31,8 +31,9 @@ bool evaluate_store_options(const CliArgs *args, Diag *diag) {
     if (!cli_given(args, OPT_DATA)) return fail(diag, "--store-logits: of what? give --data FILE");
     for (size_t i = 0; i < sizeof(NOT_WITH) / sizeof(NOT_WITH[0]); i++) {
         if (!cli_given(args, NOT_WITH[i])) continue;
-        diag_error(diag, NO_LOC, "evaluate: --store-logits: stores what a model says of --data; "
-                                 "without --%s",
+        diag_error(diag, NO_LOC,
+                   "evaluate: --store-logits: stores what a model says of --data; "
+                   "without --%s",
                    CLI_OPTIONS[NOT_WITH[i]].name);
         return false;
     }
@@ -74,13 +75,12 @@ typedef struct Storing {
     bool says;
 } Storing;
 
-/* "12 %, 3.1k tokens/s, 25 s left" */
+/* The line has windows a second and the time that is left. */
 static void show(Storing *s) {
-    char text[96];
-    const double seconds = clock_now() - s->start, done = (double)s->n_done;
-    const double all = (double)s->shape.n_windows;
-    snprintf(text, sizeof(text), "%.0f tokens/s, %.0f s left",
-             done * (double)s->shape.seq / fmax(seconds, 1e-6), seconds * (all - done) / done);
+    char text[48];
+    const double seconds = fmax(clock_now() - s->start, 1e-6);
+    snprintf(text, sizeof(text), "%.0f tokens/s",
+             (double)s->n_done * (double)s->shape.seq / seconds);
     progress_line_show(&s->line, (int)s->n_done, (int)s->shape.n_windows, text);
 }
 
@@ -163,8 +163,8 @@ bool evaluate_store(const CliArgs *args, Engine *engine, TrainData *data, int32_
     }
     units_format_bytes(size, sizeof(size), stored_bytes(&s.shape));
     if (s.says) {
-        printf("stores  %" PRId64 " of %" PRId64 " words at each of %" PRId64 " positions of %" PRId64
-               " windows: %s\n",
+        printf("stores  %" PRId64 " of %" PRId64 " words at each of %" PRId64
+               " positions of %" PRId64 " windows: %s\n",
                s.shape.n_words, s.shape.vocab, s.shape.seq, s.shape.n_windows, size);
         fflush(stdout);
     }

@@ -36,7 +36,8 @@ static bool check_stored(const CliArgs *args, Distillation *how, Diag *diag) {
         why = "--distill-temperature: --teacher-logits are probabilities of some words at "
               "temperature 1, of which no others can be made";
     } else if (cli_given(args, OPT_ON_POLICY)) {
-        why = "--on-policy: needs --teacher MODEL.lua: nothing is stored of what is not written yet";
+        why =
+            "--on-policy: needs --teacher MODEL.lua: nothing is stored of what is not written yet";
     }
     if (why) {
         diag_error(diag, NO_LOC, "%s", why);

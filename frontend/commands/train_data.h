@@ -46,7 +46,7 @@ typedef struct TrainData {
     bool masked;   /* labels may be DATASET_NO_LABEL */
     TrainDiffusion diffusion;
     TrainStored stored; /* what a teacher said of them */
-    MaskedLm hidden; /* tokens that are labels; rate 0: labels are the tokens that follow */
+    MaskedLm hidden;    /* tokens that are labels; rate 0: labels are the tokens that follow */
     double train_entropy, val_entropy;
 } TrainData;
 

@@ -575,11 +575,16 @@ static int model_freeze(lua_State *lua) {
     return 0;
 }
 
-static const luaL_Reg METHODS[] = {{"axis", model_axis},           {"block", model_block},
-                                   {"freeze", model_freeze},       {"numbers", model_numbers},
-                                   {"output", model_output},       {"param", model_param},
-                                   {"reference", model_reference}, {"tally", model_tally},
-                                   {"teacher", model_teacher},     {"stored", model_stored},
+static const luaL_Reg METHODS[] = {{"axis", model_axis},
+                                   {"block", model_block},
+                                   {"freeze", model_freeze},
+                                   {"numbers", model_numbers},
+                                   {"output", model_output},
+                                   {"param", model_param},
+                                   {"reference", model_reference},
+                                   {"tally", model_tally},
+                                   {"teacher", model_teacher},
+                                   {"stored", model_stored},
                                    {NULL, NULL}};
 
 bool script_name_is_taken(const char *name) {

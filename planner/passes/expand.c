@@ -109,8 +109,7 @@ static bool expand_stored(const Node *node, ValueMap *map, Graph *out, PassConte
     for (int i = 0; i < 3; i++) operands[i] = *value_map_at(map, node->inputs[i]);
     operands[3] = find_logsumexp(node, operands[0], &axis, out, ctx);
     if (!operands[3].node) return false;
-    Node *rows =
-        pass_build(ctx, out, OP_STORED_ROWS, node, node->phase, operands, 4, &axis, 1);
+    Node *rows = pass_build(ctx, out, OP_STORED_ROWS, node, node->phase, operands, 4, &axis, 1);
     if (!rows) return false;
     Value value = node_value(rows, 0);
     if (stored_has_rest(node)) {

@@ -59,8 +59,8 @@ static bool moves_padding(const Node *node) {
 static bool mixes(const Node *node, int axis) {
     if (node->op == OP_LOGSUMEXP || node->op == OP_PICK || node->op == OP_CROSS_ENTROPY_GRAD ||
         node->op == OP_DIVERGENCE_ROWS || node->op == OP_DIVERGENCE_GRAD ||
-        node->op == OP_STORED_ROWS || node->op == OP_STORED_GRAD ||
-        node->op == OP_EMBEDDING || node->op == OP_EMBEDDING_GRAD) {
+        node->op == OP_STORED_ROWS || node->op == OP_STORED_GRAD || node->op == OP_EMBEDDING ||
+        node->op == OP_EMBEDDING_GRAD) {
         return false; /* these count the valid elements of their axis */
     }
     /* No token goes to an expert that is padding. */

@@ -7,6 +7,7 @@
 #include "ir/base/hash.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/checkpoint/tensor_values.h"
+#include "runtime/cpu/vmath.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -60,8 +61,8 @@ static bool find_tensors(StoredLogits *s, Diag *diag) {
     }
     if (!safetensors_find(s->file, "tokens", &s->tokens) ||
         !safetensors_find(s->file, "words", &s->words) ||
-        !safetensors_find(s->file, "logprobs", &s->logprobs) || !vocab ||
-        s->tokens.n_dims != 1 || s->words.n_dims != 3 || s->logprobs.n_dims != 3 ||
+        !safetensors_find(s->file, "logprobs", &s->logprobs) || !vocab || s->tokens.n_dims != 1 ||
+        s->words.n_dims != 3 || s->logprobs.n_dims != 3 ||
         memcmp(s->words.shape, s->logprobs.shape, 3 * sizeof(int64_t)) != 0 ||
         s->words.shape[0] != s->tokens.shape[0]) {
         return refuse(s, diag, "is damaged: of stored logits it has other tensors than it should");
@@ -185,7 +186,8 @@ StoredWriter *stored_writer_open(const char *path, const StoredShape *shape, con
     safetensors_writer_add_tensor(w->file, "tokens", SAFETENSORS_U64, dims, 1);
     safetensors_writer_add_metadata(w->file, "format", FORMAT);
     safetensors_writer_add_metadata(w->file, "model", model);
-    safetensors_writer_add_metadata(w->file, "vocab", arena_printf(arena, "%" PRId64, shape->vocab));
+    safetensors_writer_add_metadata(w->file, "vocab",
+                                    arena_printf(arena, "%" PRId64, shape->vocab));
     w->logprobs = ARENA_ARRAY(arena, float, shape->seq * shape->n_words);
     w->words = ARENA_ARRAY(arena, uint32_t, shape->seq * shape->n_words);
     if (safetensors_writer_open_parts(w->file, path, diag)) {
@@ -231,7 +233,13 @@ static bool find_greatest(const float *logits, int64_t vocab, int64_t n, Word *o
     double sum = 0;
     float most = logits[0];
     for (int64_t i = 1; i < vocab; i++) most = logits[i] > most ? logits[i] : most;
-    for (int64_t i = 0; i < vocab; i++) sum += exp((double)logits[i] - (double)most);
+    for (int64_t first = 0; first < vocab; first += TENSOR_BLOCK) {
+        const int64_t end = first + TENSOR_BLOCK < vocab ? first + TENSOR_BLOCK : vocab;
+        float part = 0;
+#pragma omp simd reduction(+ : part)
+        for (int64_t i = first; i < end; i++) part += vmath_exp(logits[i] - most);
+        sum += (double)part;
+    }
     *out_lse = (double)most + log(sum);
     if (!isfinite(*out_lse)) return false;
     for (int64_t k = 0; k < n; k++) out[k] = (Word){-INFINITY, UINT32_MAX};

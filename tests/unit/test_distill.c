@@ -24,6 +24,8 @@ static const double RATE = 5e-3;
 static const ModelSetting STUDENT[] = {SMALL}, TEACHER[] = {LARGER};
 static const ModelSetting ADAPTED[] = {SMALL, {"lora", "3"}, {"documents", "7"}};
 static const ModelSetting KEPT_APART[] = {LARGER, {"documents", "7"}};
+static const ModelSetting DEEPER[] = {{"layers", "4"}, {"model", "32"}, {"heads", "8"},
+                                      {"seq", "16"},   {"vocab", "63"}, {"ffn", "64"}};
 enum { N_SMALL = 6, N_LARGER = 6 };
 
 static const Layout ALONE = {1, 1, 1, BATCH, 1, "1f1b", false, NULL, 0};
@@ -190,7 +192,7 @@ static const struct {
     {"llama from what is stored",
      "models/llama.lua",
      NULL,
-     STUDENT,
+     DEEPER,
      N_SMALL,
      NULL,
      0,
@@ -267,7 +269,8 @@ static void check_layouts(int of) {
 
 /* Weights of one model under two names: nothing is to be learned. */
 static void check_own_teacher(void) {
-    const RunTeacher from = {"models/llama.lua", STUDENT, N_SMALL, {"forward", 1, 2, 0.5, true, 0, 0}};
+    const RunTeacher from = {
+        "models/llama.lua", STUDENT, N_SMALL, {"forward", 1, 2, 0.5, true, 0, 0}};
     Run run;
     check_begin("a student that is its own teacher has nothing to learn");
     run_teacher = &from;
@@ -482,7 +485,7 @@ static void check_refused(void) {
     };
     for (size_t i = 0; i < sizeof(BAD) / sizeof(BAD[0]); i++) {
         const RunTeacher from = {
-            BAD[i].teacher, &BAD[i].teacher_setting, 1, {"forward", 0.5, 1, 0.5, false}};
+            BAD[i].teacher, &BAD[i].teacher_setting, 1, {"forward", 0.5, 1, 0.5, false, 0, 0}};
         Run run;
         check_begin(BAD[i].name);
         run_teacher = &from;
@@ -496,7 +499,7 @@ static void check_refused(void) {
 }
 
 static void check_sinks(void) {
-    const RunTeacher from = {"models/gptoss.lua", SUNK, 3, {"forward", 0.5, 1, 0.5, false}};
+    const RunTeacher from = {"models/gptoss.lua", SUNK, 3, {"forward", 0.5, 1, 0.5, false, 0, 0}};
     Run run;
     check_begin("a teacher whose attention has sinks");
     run_teacher = &from;
@@ -511,7 +514,8 @@ static void check_sinks(void) {
 /* A loss that reads the teacher itself; without one there is an input that nobody gives. */
 static void check_own_loss(void) {
     const ModelSetting own[] = {{"own", "forward"}};
-    RunTeacher from = {"tests/models/distilled.lua", NULL, 0, {"forward", 0.5, 1, 0.5, false}};
+    RunTeacher from = {
+        "tests/models/distilled.lua", NULL, 0, {"forward", 0.5, 1, 0.5, false, 0, 0}};
     Run run;
     check_begin("a loss that reads the teacher itself");
     run_teacher = &from;

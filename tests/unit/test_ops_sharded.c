@@ -2,15 +2,13 @@
  * once, each part compared with that part of the whole value in float64.
  *
  * Would catch: a shard that takes itself for the first one (tokens, positions, dropout masks),
- * padding that is read or not written as zero, a message over the wrong ranks, axis or reduction.
- * Sizes are not multiples of the mesh. Leaves' names say what their numbers are like (op_cases.h);
- * a partial leaf is split among the ranks (kernel_run.h). */
+ * padding read or not written as zero, a message over the wrong ranks, axis or reduction. No size
+ * is a multiple of the mesh's. Names say what leaves are like; ranks share partial ones. */
 #include "tests/support/kernel_run.h"
 #include "tests/support/op_cases.h"
 #include "tests/unit/check.h"
 #include "tests/unit/fp8_nodes.h"
 #include "tests/unit/ops_sharded_rule.h"
-#include "tests/unit/ops_sharded_stored.h"
 
 #include <string.h>
 
