@@ -1,5 +1,5 @@
--- nn_distill: losses of a student that learns from a teacher's logits, at hand or stored, a part of nn. `nn` is what
--- it adds to, `tools` what layers of nn share.
+-- nn_distill: losses of a student that learns from a teacher's logits, at hand or stored, a part of
+-- nn. `nn` is what it adds to, `tools` what layers of nn share.
 local distill = {}
 
 function distill.add(nn, tools)
@@ -38,8 +38,8 @@ end
 -- them by beta (Agarwal et al. 2024, GKD); alpha, temperature, beta; ignore (a label whose
 -- positions are left out, as nn.cross_entropy's) and share (that of labels which count; else it is
 -- ops.label_share's of `ignore`); stored (so many words of each label are in a file, m:stored, in
--- place of m:teacher: all others are one more outcome). Without `ignore` the mean is over all positions; labels below 0
--- add nothing.
+-- place of m:teacher: all others are one more outcome). Without `ignore` the mean is over all
+-- positions; labels below 0 add nothing.
 -- Makes outputs for the log: kl, that mean without T^2, and ce, the loss that was given.
 function nn.distill(m, loss, logits, labels, vocab, options)
   check_arguments("distill", m, loss)
