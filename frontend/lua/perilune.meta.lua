@@ -101,8 +101,8 @@ function Model:numbers(name) end
 ---@return perilune.Value
 function Model:teacher() end
 
----i32[batch, seq, stored] and f32[batch, seq, stored]: a teacher's likeliest words of each label, as
----a file (--teacher-logits) has them, and their log-probabilities.
+---i32[batch, seq, stored] and f32[batch, seq, stored]: a teacher's likeliest words of each label,
+---as a file (--teacher-logits) has them, and their log-probabilities.
 ---@param count integer how many
 ---@return perilune.Value words
 ---@return perilune.Value logprobs
