@@ -100,6 +100,8 @@ const CliCommand CLI_COMMANDS[] = {
      "      --teacher models/llama.lua --teacher-load large.safetensors --distill reverse \\\n"
      "      --distill-alpha 1 --tokenizer tokenizer.json --eot auto --data prompts.jsonl \\\n"
      "      --on-policy 1 --lr 1e-6\n"
+     "  perilune train models/llama.lua --set size=1b --teacher-logits said.safetensors \\\n"
+     "      --tokenizer tokenizer.json --data text.txt --steps 20000 --save student.safetensors\n"
      "  perilune train models/bert.lua --set-from bert.safetensors --load bert.safetensors \\\n"
      "      --set classes=negative,positive --tokenizer bert.json --bos '[CLS]' --eot '[SEP]' "
      "\\\n"
@@ -205,7 +207,11 @@ const CliCommand CLI_COMMANDS[] = {
      "      --predictions told.jsonl\n"
      "  perilune evaluate models/bert.lua --set-from embedder.safetensors \\\n"
      "      --load embedder.safetensors --tokenizer bert.json --bos '[CLS]' --eot '[SEP]' \\\n"
-     "      --data texts.jsonl --vectors vectors.npy\n",
+     "      --data texts.jsonl --vectors vectors.npy\n"
+     "  perilune evaluate models/llama.lua --set-from large.safetensors --load large.safetensors "
+     "\\\n"
+     "      --tokenizer tokenizer.json --data text.txt --store-logits said.safetensors \\\n"
+     "      --store-top 64\n",
      cmd_evaluate},
     {"tokenizer",
      "train|encode|decode|show [FILE]...",

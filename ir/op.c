@@ -134,7 +134,8 @@ int op_alias(const Node *node, int output) {
 bool op_may_reuse(const Node *node, int input) {
     if (OPS[node->op].flags & ELEMENTWISE_BIT || node->op == OP_FUSED) return true;
     switch (node->op) {
-    case OP_CROSS_ENTROPY_GRAD: return input == 0;
+    case OP_CROSS_ENTROPY_GRAD:
+    case OP_STORED_GRAD: return input == 0;
     case OP_DIVERGENCE_GRAD: return input < 2;
     case OP_RELATIVE_BIAS:
     case OP_ROTARY:
@@ -233,6 +234,9 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_ROTARY: return input == 0 ? OPERAND_FOLLOWS : OPERAND_EITHER;
     case OP_ATTENTION_GRAD:
         return input >= 6 ? OPERAND_EITHER : input == 4 ? OPERAND_F32 : OPERAND_FOLLOWS;
+    case OP_STORED_DIVERGENCE:
+    case OP_STORED_ROWS:
+    case OP_STORED_GRAD:
     case OP_CROSS_ENTROPY_GRAD: return input == 0 ? OPERAND_FOLLOWS : OPERAND_F32;
     case OP_DIVERGENCE_ROWS:
     case OP_DIVERGENCE_GRAD: return input < 2 ? OPERAND_FOLLOWS : OPERAND_F32;
@@ -352,12 +356,18 @@ const char *const TOKEN_NUMBER_NAMES[N_TOKEN_NUMBERS] = {
     [TOKEN_DIVERGENCE] = "divergence",
     [TOKEN_WEIGHTS] = "weights",
     [TOKEN_EXTRA_WEIGHTS] = "extra_weights",
+    [TOKEN_STORED_WORDS] = "stored_words",
+    [TOKEN_STORED_LOGPROBS] = "stored_logprobs",
 };
 
 TokenNumbers token_numbers_find(const char *name) {
     int i = 0;
     while (i < N_TOKEN_NUMBERS && strcmp(TOKEN_NUMBER_NAMES[i], name) != 0) i++;
     return (TokenNumbers)i;
+}
+
+bool token_numbers_are_stored(TokenNumbers which) {
+    return which == TOKEN_STORED_WORDS || which == TOKEN_STORED_LOGPROBS;
 }
 
 bool node_diffuses(const Node *node) {
@@ -552,6 +562,10 @@ static int relative_bucket_axis(const Node *node) {
     return forward ? value_type(node->inputs[1])->axes[0] : node->types[0].axes[0];
 }
 
+static int last_axis(const Type *type) {
+    return type->axes[type->rank - 1];
+}
+
 bool op_needs_whole(const Node *node, int axis) {
     switch (node->op) {
     case OP_MATMUL: return product_renames(node, axis);
@@ -563,6 +577,9 @@ bool op_needs_whole(const Node *node, int axis) {
     case OP_DOCUMENT_ENDS:
     case OP_NGRAM: return axis == node_axis(node, ATTR_axis);
     case OP_BALANCE: return type_find_axis(&node->types[0], axis) >= 0;
+    case OP_STORED_DIVERGENCE:
+    case OP_STORED_ROWS:
+    case OP_STORED_GRAD: return axis == last_axis(value_type(node->inputs[1]));
     case OP_ROTARY: return axis == node_axis(node, ATTR_head);
     case OP_LINEAR_ATTENTION:
     case OP_LINEAR_ATTENTION_GRAD:
@@ -593,6 +610,9 @@ bool op_counts_along(const Node *node, int axis) {
     case OP_DIVERGENCE:
     case OP_DIVERGENCE_ROWS:
     case OP_DIVERGENCE_GRAD:
+    case OP_STORED_DIVERGENCE:
+    case OP_STORED_ROWS:
+    case OP_STORED_GRAD:
     case OP_EMBEDDING:
     case OP_EMBEDDING_GRAD: return axis == node_axis(node, ATTR_axis);
     case OP_ROUTE:

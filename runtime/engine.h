@@ -240,6 +240,8 @@ void engine_set_reference(Engine *engine, const float *reference);
 
 /* The same of numbers of labels, which nn.policy reads: f32[global_batch, seq]. */
 void engine_set_numbers(Engine *engine, TokenNumbers which, const float *numbers);
+/* And of those that are stored, [global_batch, seq, plan_stored_words]. */
+void engine_set_stored(Engine *engine, const int32_t *words, const float *logprobs);
 
 /* Labels [global_batch, seq] that the model's mean loss is over: all but those that it leaves out.
  */

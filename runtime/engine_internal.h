@@ -29,7 +29,7 @@ typedef struct StepInput {
     const int32_t *tokens, *labels; /* i32[global_batch, seq] */
     bool is_first;                  /* JOB_FIRST: of those rows engine_forward_batch are there */
     const float *reference;         /* f32[global_batch]; NULL: zeros */
-    /* f32[global_batch, seq] each; NULL: zeros */
+    /* f32[global_batch, seq] each, stored ones [global_batch, seq, stored]; NULL: zeros */
     const float *numbers[N_TOKEN_NUMBERS];
     int64_t step;
     bool train; /* false: dropout off */

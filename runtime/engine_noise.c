@@ -30,7 +30,8 @@ EngineNoise *engine_noise_create(Engine *engine, int rows_together) {
     noise->reference = ARENA_ARRAY(arena, float, rows);
     for (int i = 0; i < N_TOKEN_NUMBERS; i++) {
         if (!plan_reads_numbers(plan, (TokenNumbers)i)) continue;
-        noise->numbers[i] = ARENA_ARRAY(arena, float, rows * plan->seq);
+        const int64_t row = plan_numbers_row(plan, (TokenNumbers)i);
+        noise->numbers[i] = ARENA_ARRAY(arena, float, rows *row);
     }
     return noise;
 }
@@ -74,7 +75,8 @@ bool engine_noise_measure(EngineNoise *noise, int64_t step, int64_t part, const 
     }
     for (int i = 0; i < N_TOKEN_NUMBERS; i++) {
         if (!numbers[i] || !noise->numbers[i]) continue;
-        repeat_rows(noise, first, numbers[i], plan->seq, noise->numbers[i]);
+        repeat_rows(noise, first, numbers[i], plan_numbers_row(plan, (TokenNumbers)i),
+                    noise->numbers[i]);
         engine_set_numbers(engine, (TokenNumbers)i, noise->numbers[i]);
     }
     const bool good =

@@ -263,6 +263,11 @@ void engine_set_numbers(Engine *engine, TokenNumbers which, const float *numbers
     engine->numbers[which] = numbers;
 }
 
+void engine_set_stored(Engine *engine, const int32_t *words, const float *logprobs) {
+    engine->numbers[TOKEN_STORED_WORDS] = (const float *)words; /* copied as 4 bytes each */
+    engine->numbers[TOKEN_STORED_LOGPROBS] = logprobs;
+}
+
 int64_t engine_forward_batch(const Engine *engine) {
     return (int64_t)engine->plan->micro_batch * mesh_batch_parts(&engine->plan->mesh);
 }

@@ -123,53 +123,65 @@ static bool is_rows(const RankContext *rank, const Node *node, const Type *local
            local->dims[0] == rows / lanes;
 }
 
+/* Numbers of each position, of whose axis the type is rid then, if it has one; 0: it should. */
+static int64_t take_width(const Plan *plan, TokenNumbers numbers, Type *local) {
+    if (!token_numbers_are_stored(numbers)) return 1;
+    const int last = local->rank - 1;
+    if (last < 2 || local->dims[last] != plan_stored_words(plan)) return 0;
+    local->rank--;
+    return local->dims[last];
+}
+
 static bool emit_input(const Walk *walk, const Node *node, const Task *task) {
     const RankContext *rank = walk->rank;
     const Plan *plan = rank->plan;
     InputRow in;
     if (plan->context) return emit_decode_input(walk, node, task);
-    Type local = type_local(&node->types[0], &node->shardings[0], &plan->mesh);
-    const int last = local.rank - 1;
-    bool reference = is_reference(plan, node, &local);
+    const Type local = type_local(&node->types[0], &node->shardings[0], &plan->mesh);
     const TokenNumbers numbers = token_numbers_find(node_string(node, ATTR_name));
-    const DType dtype = numbers < N_TOKEN_NUMBERS ? DTYPE_F32 : DTYPE_I32;
+    Type rows = local; /* one element for each position, of `width` numbers */
+    const int64_t width = take_width(plan, numbers, &rows);
+    const int last = rows.rank - 1;
+    bool reference = is_reference(plan, node, &local);
+    const bool is_i32 = numbers == N_TOKEN_NUMBERS || numbers == TOKEN_STORED_WORDS;
     if (reference) {
         in = (InputRow){.count = 1, .pitch = 1};
-    } else if (!find_row(plan, node, &in) || local.dtype != dtype || !is_rows(rank, node, &local) ||
+    } else if (width == 0 || !find_row(plan, node, &in) || !is_rows(rank, node, &rows) ||
+               local.dtype != (is_i32 ? DTYPE_I32 : DTYPE_F32) ||
                node->types[0].dims[last] != in.count) {
         diag_error(walk->diag, node->loc,
                    "input '%s': inputs are tokens and labels, i32[batch, seq], what an encoder "
                    "reads, source, i32[batch, source], numbers of labels, such as advantages, "
-                   "f32[batch, seq], all perhaps in lanes, and what another model said of a row, "
-                   "reference, f32[batch]",
+                   "f32[batch, seq], stored words and their logprobs, [batch, seq, stored], all "
+                   "perhaps in lanes, and what another model said of a row, reference, f32[batch]",
                    node_string(node, ATTR_name));
         return false;
     }
     int64_t row = (int64_t)task->micro * mesh_batch_parts(&plan->mesh) +
                   mesh_member(&plan->mesh, rank->coord, MESH_RDE);
-    const int64_t first = row * plan->micro_batch * in.pitch + in.first;
+    const int64_t first = row * plan->micro_batch * in.pitch + in.first; /* position */
     InputSlice slice = {.labels = in.labels,
                         .reference = reference,
                         .numbers = numbers < N_TOKEN_NUMBERS ? (int)numbers + 1 : 0,
-                        .offset = first,
+                        .offset = first * width,
                         .rows = 1,
                         .count = type_elements(&local),
                         .to = executor_address(rank, node_value((Node *)node, 0), task->micro)};
     CallInfo info = {.micro = task->micro, .chunk = task->chunk, .kind = (TaskKind)task->kind};
-    if (reference || local.dims[last] == in.pitch) {
+    if (reference || rows.dims[last] == in.pitch) {
         return walk->emitter->input(walk->emitter->user, &slice, &info);
     }
     DimSpan span =
         type_span(&node->types[0], last, node->shardings[0].mesh[last], &plan->mesh, rank->coord);
     slice.rows = plan->micro_batch;
-    slice.pitch = in.pitch;
-    slice.to_pitch = local.dims[last];
-    int64_t run = span.split > 0 && span.split < local.dims[last] ? span.split : local.dims[last];
+    slice.pitch = in.pitch * width;
+    slice.to_pitch = rows.dims[last] * width;
+    int64_t run = span.split > 0 && span.split < rows.dims[last] ? span.split : rows.dims[last];
     int32_t *const to = slice.to;
-    for (int64_t at = 0; at < local.dims[last]; at += run) {
-        slice.offset = first + span_at(&span, at);
-        slice.count = run;
-        slice.to = to + at;
+    for (int64_t at = 0; at < rows.dims[last]; at += run) {
+        slice.offset = (first + span_at(&span, at)) * width;
+        slice.count = run * width;
+        slice.to = to + at * width;
         if (!walk->emitter->input(walk->emitter->user, &slice, &info)) return false;
     }
     return true;

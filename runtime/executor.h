@@ -38,8 +38,8 @@ typedef struct CallInfo {
 typedef struct InputSlice {
     bool labels;    /* else tokens */
     bool reference; /* neither: f32[global_batch] */
-    int numbers;    /* neither: f32[global_batch, seq], which TokenNumbers + 1 */
-    int decode;     /* of a plan for decoding: which DecodeInput + 1; 0: tokens or labels */
+    int numbers; /* neither: [global_batch, seq] and what else they have, which TokenNumbers + 1 */
+    int decode;  /* of a plan for decoding: which DecodeInput + 1; 0: tokens or labels */
     int64_t offset, rows, count, pitch, to_pitch;
     int32_t *to;
 } InputSlice;

@@ -7,6 +7,7 @@
 #include "frontend/commands/evaluate_embed.h"
 #include "frontend/commands/evaluate_problems.h"
 #include "frontend/commands/evaluate_rewards.h"
+#include "frontend/commands/evaluate_store.h"
 #include "frontend/commands/generate_chat.h"
 #include "frontend/commands/generate_writer.h"
 #include "frontend/commands/plan_args.h"
@@ -314,7 +315,10 @@ static bool check_options(const Evaluation *e) {
         diag_error(e->diag, NO_LOC, "evaluate: on what? give --data, --choices or --problems FILE");
         return false;
     }
-    if (!evaluate_problems_check_absent(e->args, e->diag)) return false;
+    if (!evaluate_problems_check_absent(e->args, e->diag) ||
+        !evaluate_store_options(e->args, e->diag)) {
+        return false;
+    }
     const char *why = refuse_choices(e);
     if (why) {
         diag_error(e->diag, NO_LOC, "evaluate: %s", why);
@@ -466,11 +470,15 @@ static bool prepare(Evaluation *e) {
     bool good = open_data(e) && choices_args_texts(args, tokenizer_of(e), &e->way.texts, e->diag) &&
                 prepare_chat(e) && check_choices(e);
     if (!good) return false;
-    if (!check_classes(e) || !set_draws(e)) return false;
+    if (!check_classes(e) || !set_draws(e) ||
+        !evaluate_store_check(args, e->plan, &e->data, e->options.control != NULL, e->diag)) {
+        return false;
+    }
     if (!train_alike_check(args, &e->data, &e->options, e->diag)) return false;
     if (e->options.rank == 0 && !cli_try_outputs(args, e->diag)) return false;
     if (!start(e)) return false;
-    e->is_student = e->engine && plan_count_teacher(e->plan) > 0;
+    e->is_student =
+        e->engine && (plan_count_teacher(e->plan) > 0 || plan_stored_words(e->plan) > 0);
     if (e->data.classes.reads && engine_logits_width(e->engine) == 0) {
         diag_error(e->diag, NO_LOC,
                    "evaluate: the plan never has all logits, as with --lanes; one without has");
@@ -700,6 +708,9 @@ int cmd_evaluate(CliArgs *args) {
     int status = EXIT_DONE;
     if (!prepare(&e)) {
         status = e.failure;
+    } else if (cli_given(args, OPT_STORE_LOGITS)) {
+        bool stored = evaluate_store(args, e.engine, &e.data, e.tokens, e.labels, e.diag);
+        if (!stored) status = EXIT_FAILED;
     } else if (!evaluate(&e) || !tell(&e)) {
         status = EXIT_FAILED;
     }

@@ -489,7 +489,7 @@ static Model *load_model(CliArgs *args, Arena *arena, int64_t batch, const char 
     Distillation how;
     ModelSetting *settings = plan_settings_from_args(args, NULL, &n_settings, &from, diag);
     if (!settings || !teacher_args_check(args, &how, diag)) return NULL;
-    const bool taught = cli_given(args, OPT_TEACHER);
+    const bool taught = cli_given(args, OPT_TEACHER) || how.stored > 0;
     Model *model = model_load_student(arena, args->operand, settings, n_settings, batch,
                                       taught ? &how : NULL, diag);
     if (!model && from) {

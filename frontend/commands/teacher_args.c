@@ -3,6 +3,7 @@
 #include "frontend/commands/plan_args.h"
 #include "frontend/lua/teacher.h"
 #include "ir/teacher.h"
+#include "runtime/data/stored_logits.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -22,6 +23,34 @@ static bool check_kind(const Distillation *how, bool gives_beta, Diag *diag) {
     return known;
 }
 
+/* What a file has of a teacher, and what cannot be made of it. */
+static bool check_stored(const CliArgs *args, Distillation *how, Diag *diag) {
+    const char *path = cli_text(args, OPT_TEACHER_LOGITS, NULL), *why = NULL;
+    if (!path) return true;
+    if (cli_given(args, OPT_TEACHER)) {
+        why = "--teacher-logits: are a teacher's already; give this or --teacher";
+    } else if (strcmp(how->kind, "forward") != 0) {
+        why = "--distill: of --teacher-logits there is forward alone: others need all of a "
+              "teacher's words";
+    } else if (how->temperature != 1) {
+        why = "--distill-temperature: --teacher-logits are probabilities of some words at "
+              "temperature 1, of which no others can be made";
+    } else if (cli_given(args, OPT_ON_POLICY)) {
+        why =
+            "--on-policy: needs --teacher MODEL.lua: nothing is stored of what is not written yet";
+    }
+    if (why) {
+        diag_error(diag, NO_LOC, "%s", why);
+        return false;
+    }
+    StoredLogits *stored = stored_logits_open(path, diag);
+    if (!stored) return false;
+    how->stored = stored_logits_shape(stored).n_words;
+    how->stored_vocab = stored_logits_shape(stored).vocab;
+    stored_logits_close(stored);
+    return true;
+}
+
 bool teacher_args_check(const CliArgs *args, Distillation *out, Diag *diag) {
     static const CliOption HOW[] = {OPT_DISTILL,      OPT_DISTILL_ALPHA, OPT_DISTILL_TEMPERATURE,
                                     OPT_DISTILL_BETA, OPT_TEACHER_SET,   OPT_TEACHER_SET_FROM};
@@ -35,11 +64,13 @@ bool teacher_args_check(const CliArgs *args, Distillation *out, Diag *diag) {
         if (!cli_given(args, HOW[i])) continue;
         out->is_given |= i < 4;
         if (cli_given(args, OPT_TEACHER)) continue;
+        if (i < 4 && cli_given(args, OPT_TEACHER_LOGITS)) continue;
         diag_error(diag, NO_LOC, "--%s: from which model? give --teacher MODEL.lua",
                    CLI_OPTIONS[HOW[i]].name);
         return false;
     }
-    return check_kind(out, cli_given(args, OPT_DISTILL_BETA), diag);
+    return check_kind(out, cli_given(args, OPT_DISTILL_BETA), diag) &&
+           check_stored(args, out, diag);
 }
 
 static void add(CliArgs *args, SettingList *list, const char *key, const char *value) {
@@ -83,6 +114,10 @@ static Model *load_teacher(CliArgs *args, Arena *arena, int64_t batch, const Mod
 
 /* In lines as settings are, so that plans that learn otherwise differ by them. */
 static const char *with_distillation(const char *settings, const Distillation *how, Arena *arena) {
+    if (how->stored) {
+        return arena_printf(arena, "%sdistill.kind=stored\ndistill.alpha=%.10g\n", settings,
+                            how->alpha);
+    }
     return arena_printf(arena,
                         "%sdistill.kind=%s\ndistill.alpha=%.10g\ndistill.temperature=%.10g\n"
                         "distill.beta=%.10g\n",
@@ -92,6 +127,7 @@ static const char *with_distillation(const char *settings, const Distillation *h
 bool teacher_args_join(CliArgs *args, Arena *arena, int64_t batch, Model *model,
                        const Distillation *how, const char **settings, Diag *diag) {
     const Node *asked = teacher_find_input(model->graph);
+    if (how->stored) *settings = with_distillation(*settings, how, arena);
     const bool teaches = args->command->sections[0].groups & IN_TEACHING ||
                          args->command->sections[1].groups & IN_TEACHING;
     if (!asked || (!cli_given(args, OPT_TEACHER) && !teaches)) return true;

@@ -314,6 +314,34 @@ static double entropy_of(const TrainPart *parts, int n) {
     return dataset_blend_entropy(all, shares, n, DATASET_MOST_COUNTED);
 }
 
+/* Of all that is trained on, and perhaps of what is validated on. Where data are evaluated alone,
+ * it is not needed. */
+static bool open_stored(TrainData *data, Diag *diag) {
+    TrainStored *stored = &data->stored;
+    Arena *arena = data->args->arena;
+    if (data->is_whole) return true;
+    if (!train_stored_open(data->args, data->plan, stored, diag)) return false;
+    if (!stored->file) return true;
+    if (data->source.reads || data->classes.reads || data->pairs.reads || data->embed.reads ||
+        hides_tokens(data) || data->diffusion.hides) {
+        diag_error(diag, NO_LOC,
+                   "--teacher-logits: are of decoders that learn from texts, not from pairs, "
+                   "classes, hidden tokens or what an encoder reads");
+        return false;
+    }
+    for (int i = 0; i < data->n_train; i++) {
+        const TrainPart *part = &data->train[i];
+        if (!train_stored_has(stored, part->data, part->path, false, arena, diag)) return false;
+    }
+    stored->of_val = data->n_val > 0;
+    for (int i = 0; i < data->n_val && stored->of_val; i++) {
+        stored->of_val =
+            train_stored_has(stored, data->val[i].data, data->val[i].path, true, arena, diag);
+        if (diag_error_count(diag) > 0) return false;
+    }
+    return true;
+}
+
 static bool open_data(TrainData *out, Diag *diag) {
     const CliArgs *args = out->args;
     const Plan *plan = out->plan;
@@ -340,6 +368,7 @@ static bool open_data(TrainData *out, Diag *diag) {
     }
     if (!train_source_check_tokenizer(&out->source, out->text.tokenizer, diag)) return false;
     if (!open_all(out, diag) || !check_all_masks(out, diag)) return false;
+    if (!open_stored(out, diag)) return false;
     for (int i = 0; i < out->n_train && !out->classes.reads && !out->embed.reads; i++) {
         if (!train_documents_check(&out->text, args, plan, out->train[i].path, out->train[i].data,
                                    &out->documents, diag)) {
@@ -401,6 +430,7 @@ void train_data_close(TrainData *data) {
     for (int i = 0; i < data->n_files; i++) dataset_close(data->files[i]);
     data->n_train = data->n_val = data->n_files = 0;
     train_embed_release(&data->embed);
+    train_stored_close(&data->stored);
     train_prompts_close(&data->prompts);
     train_text_release(&data->text);
 }
@@ -466,6 +496,8 @@ static bool read_window(TrainData *data, const TrainPart *part, int64_t i, int64
                         reads->reads ? reads->labels : labels, diag)) {
         return false;
     }
+    const bool validates = number < 0;
+    if (!train_stored_take(&data->stored, part->path, at, tokens, validates, diag)) return false;
     for (int k = 0; part->scores && k < rows; k++) {
         data->reference[at * rows + k] = part->scores[i * rows + k];
     }
@@ -495,6 +527,7 @@ bool train_data_window(TrainData *data, int source, int64_t i, int64_t at, int32
 
 bool train_data_give(TrainData *data, Engine *engine, bool trains, Diag *diag) {
     train_diffusion_give(&data->diffusion, engine, data->plan->global_batch, trains);
+    train_stored_give(&data->stored, engine);
     return train_answers_give(&data->answers, engine, diag);
 }
 
@@ -612,6 +645,7 @@ void train_data_print(const TrainData *data) {
     train_diffusion_print(&data->diffusion);
     train_source_print(&data->source);
     train_pairs_print(&data->pairs);
+    train_stored_print(&data->stored);
     train_classes_print(&data->classes);
     train_embed_print(&data->embed);
     if (!data->classes.reads && !data->embed.reads) train_documents_print(&data->documents);

@@ -8,6 +8,7 @@
 #include "frontend/commands/train_documents.h"
 #include "frontend/commands/train_prompts.h"
 #include "frontend/commands/train_skips.h"
+#include "frontend/commands/train_stored.h"
 #include "frontend/commands/train_text.h"
 #include "planner/plan/plan.h"
 #include "runtime/data/blend.h"
@@ -46,7 +47,8 @@ typedef struct TrainData {
     bool is_whole; /* opened by train_data_open_whole */
     bool masked;   /* labels may be DATASET_NO_LABEL */
     TrainDiffusion diffusion;
-    MaskedLm hidden; /* tokens that are labels; rate 0: labels are the tokens that follow */
+    TrainStored stored; /* what a teacher said of them */
+    MaskedLm hidden;    /* tokens that are labels; rate 0: labels are the tokens that follow */
     double train_entropy, val_entropy;
 } TrainData;
 

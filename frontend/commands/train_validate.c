@@ -21,6 +21,11 @@ static bool add_classes(const TrainData *data, Engine *engine, const int32_t *to
     return good;
 }
 
+/* Does its loss have a teacher's in it? */
+static bool is_student(const Plan *plan) {
+    return plan_count_teacher(plan) > 0 || plan_stored_words(plan) > 0;
+}
+
 /* The last batch is filled up with the first windows. */
 static bool sum_up(TrainData *data, int source, int64_t most_batches, Engine *engine,
                    int32_t *tokens, int32_t *labels, Sums *out, bool *out_partial, Diag *diag) {
@@ -51,7 +56,7 @@ static bool sum_up(TrainData *data, int source, int64_t most_batches, Engine *en
         }
         bool pairs = data->pairs.reads; /* losses are means over these */
         double n = (double)(pairs ? batch : engine_count_labels(engine, labels)), kl = 0;
-        if (plan_count_teacher(plan) && engine_evaluated(engine, "kl", &kl)) {
+        if (is_student(plan) && engine_evaluated(engine, "kl", &kl)) {
             engine_evaluated(engine, "ce", &loss);
             out->kl += kl * n;
         }
@@ -90,7 +95,9 @@ bool train_validate(TrainData *data, Engine *engine, int32_t *tokens, int32_t *l
     }
     const bool tells = data->classes.reads && engine_logits_width(engine) > 0;
     if ((tells || data->embed.reads) && share > 0) out->accuracy = right / share;
-    if (plan_count_teacher(data->plan) && share > 0) out->kl = kl / share;
+    if (is_student(data->plan) && share > 0 && (!data->stored.file || data->stored.of_val)) {
+        out->kl = kl / share;
+    }
     out->is_empty = share == 0;
     out->loss = share > 0 ? out->loss / share : NAN;
     bytes_a_label = share > 0 ? bytes_a_label / share : 0;

@@ -440,10 +440,10 @@ static int model_output(lua_State *lua) {
     return 0;
 }
 
-/* An input in f32 along the first n_axes of batch, seq and vocab, once for the graph; `what` asks.
- */
-static int push_numbers(lua_State *lua, const char *what, const char *name, int n_axes) {
-    static const char *const AXES[] = {"batch", "seq", "vocab"};
+/* An input along the first n_axes of batch, seq and `third`, once for the graph; `what` asks. */
+static int push_numbers(lua_State *lua, const char *what, const char *name, DType dtype, int n_axes,
+                        const char *third) {
+    const char *const AXES[] = {"batch", "seq", third};
     const Graph *graph = script_graph(lua)->graph;
     if (script_graph(lua)->block != NO_BLOCK) {
         script_error(lua, "%s: it is asked for outside of blocks", what);
@@ -454,7 +454,7 @@ static int push_numbers(lua_State *lua, const char *what, const char *name, int 
         script_push_value(lua, node_value((Node *)node, 0));
         return 1;
     }
-    Type type = {.dtype = DTYPE_F32, .rank = n_axes};
+    Type type = {.dtype = dtype, .rank = n_axes};
     for (int i = 0; i < n_axes; i++) {
         type.axes[i] = axis_find(&graph->axes, AXES[i], (int)strlen(AXES[i]));
         type.dims[i] = script_graph(lua)->axis_sizes[type.axes[i]];
@@ -470,7 +470,7 @@ static int push_numbers(lua_State *lua, const char *what, const char *name, int 
  * data. */
 static int model_reference(lua_State *lua) {
     check_self(lua, "reference");
-    return push_numbers(lua, "reference", INPUT_REFERENCE, 1);
+    return push_numbers(lua, "reference", INPUT_REFERENCE, DTYPE_F32, 1, NULL);
 }
 
 /* m:numbers(name) -> f32[batch, seq]: numbers of each label (TokenNumbers). */
@@ -478,19 +478,43 @@ static int model_numbers(lua_State *lua) {
     check_self(lua, "numbers");
     const char *name = lua_type(lua, 2) == LUA_TSTRING ? lua_tostring(lua, 2) : "";
     TokenNumbers which = token_numbers_find(name);
-    if (which == N_TOKEN_NUMBERS) {
+    if (which == N_TOKEN_NUMBERS || token_numbers_are_stored(which)) {
         script_error(lua, "numbers: of labels there are centered_rewards, advantages, "
                           "old_scores, reference_scores and weights, of rows desirable, "
                           "divergence and extra_weights");
     }
-    return push_numbers(lua, "numbers", TOKEN_NUMBER_NAMES[which], 2);
+    return push_numbers(lua, "numbers", TOKEN_NUMBER_NAMES[which], DTYPE_F32, 2, NULL);
 }
 
 /* m:teacher() -> f32[batch, seq, vocab]: what another model, --teacher's, says of the same tokens.
  */
 static int model_teacher(lua_State *lua) {
     check_self(lua, "teacher");
-    return push_numbers(lua, "teacher", INPUT_TEACHER, 3);
+    return push_numbers(lua, "teacher", INPUT_TEACHER, DTYPE_F32, 3, "vocab");
+}
+
+/* m:stored(count) -> i32[batch, seq, stored], f32[batch, seq, stored]: the likeliest words that a
+ * file has of each label, and their log-probabilities. */
+static int model_stored(lua_State *lua) {
+    check_self(lua, "stored");
+    ScriptGraph *script = script_graph(lua);
+    const int vocab = axis_find(&script->graph->axes, "vocab", 5);
+    const int64_t most = vocab < 0 ? 0 : script->axis_sizes[vocab];
+    int whole = 0;
+    const lua_Integer count = lua_tointegerx(lua, 2, &whole);
+    if (!whole || count < 1 || count > most) {
+        script_error(lua, "stored: how many words of each label? a whole number from 1 to %d",
+                     (int)most);
+    }
+    const int axis = graph_axis(script->graph, AXIS_STORED, (int)strlen(AXIS_STORED));
+    if (axis < 0) script_error(lua, "stored: at most %d axes are possible", MAX_AXES);
+    if (script->axis_sizes[axis] != 0 && script->axis_sizes[axis] != count) {
+        script_error(lua, "stored: there is an axis '" AXIS_STORED "' of another size already");
+    }
+    script->axis_sizes[axis] = count;
+    push_numbers(lua, "stored", TOKEN_NUMBER_NAMES[TOKEN_STORED_WORDS], DTYPE_I32, 3, AXIS_STORED);
+    return 1 + push_numbers(lua, "stored", TOKEN_NUMBER_NAMES[TOKEN_STORED_LOGPROBS], DTYPE_F32, 3,
+                            AXIS_STORED);
 }
 
 /* m:tally(parameter, numbers): what the parameter, made with `balance`, moves against. */
@@ -551,11 +575,17 @@ static int model_freeze(lua_State *lua) {
     return 0;
 }
 
-static const luaL_Reg METHODS[] = {{"axis", model_axis},           {"block", model_block},
-                                   {"freeze", model_freeze},       {"numbers", model_numbers},
-                                   {"output", model_output},       {"param", model_param},
-                                   {"reference", model_reference}, {"tally", model_tally},
-                                   {"teacher", model_teacher},     {NULL, NULL}};
+static const luaL_Reg METHODS[] = {{"axis", model_axis},
+                                   {"block", model_block},
+                                   {"freeze", model_freeze},
+                                   {"numbers", model_numbers},
+                                   {"output", model_output},
+                                   {"param", model_param},
+                                   {"reference", model_reference},
+                                   {"tally", model_tally},
+                                   {"teacher", model_teacher},
+                                   {"stored", model_stored},
+                                   {NULL, NULL}};
 
 bool script_name_is_taken(const char *name) {
     static const char *const FIELDS[] = {"batch", "group", "loss", "name", "size"};

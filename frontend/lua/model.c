@@ -164,8 +164,20 @@ static const Node *find_node(const Graph *graph, OpKind op, const char *name) {
 }
 
 static _Noreturn void refuse_teacher(lua_State *lua, const Loading *loading, const char *why) {
-    diag_error(sandbox_of(lua)->diag, loading->description.loc, "--teacher: %s", why);
+    diag_error(sandbox_of(lua)->diag, loading->description.loc, "--teacher%s: %s",
+               loading->distillation->stored ? "-logits" : "", why);
     sandbox_fail(lua);
+}
+
+static void check_stored(lua_State *lua, const Loading *loading) {
+    const Distillation *how = loading->distillation;
+    const int64_t vocab = settings_find(&loading->description.settings, "vocab")->integer;
+    if (!how->stored || how->stored_vocab == vocab) return;
+    refuse_teacher(lua, loading,
+                   arena_printf(sandbox_of(lua)->arena,
+                                "the file's teacher chose among %" PRId64 " words, the model has "
+                                "%" PRId64 ": both need the same tokens",
+                                how->stored_vocab, vocab));
 }
 
 /* The logits that a teacher's are compared with. */
@@ -204,6 +216,10 @@ static void push_distillation(lua_State *lua, const Loading *loading) {
     set_number(lua, "alpha", how->alpha);
     set_number(lua, "temperature", how->temperature);
     set_number(lua, "beta", how->beta);
+    if (how->stored) {
+        lua_pushinteger(lua, (lua_Integer)how->stored);
+        lua_setfield(lua, -2, "stored");
+    }
     if (!share) return;
     lua_pushinteger(lua, (lua_Integer)node_float(share, ATTR_value, -1));
     lua_setfield(lua, -2, "ignore");
@@ -217,7 +233,9 @@ static Value distill(lua_State *lua, const Loading *loading, int m, Value loss) 
     const Graph *graph = loading->script.graph;
     const Distillation *how = loading->distillation;
     if (!how) return loss;
-    if (find_node(graph, OP_INPUT, INPUT_TEACHER)) {
+    check_stored(lua, loading);
+    if (find_node(graph, OP_INPUT, INPUT_TEACHER) ||
+        find_node(graph, OP_INPUT, TOKEN_NUMBER_NAMES[TOKEN_STORED_WORDS])) {
         if (!how->is_given) return loss;
         refuse_teacher(lua, loading,
                        "the model's own loss reads the teacher, and says how: --distill and its "

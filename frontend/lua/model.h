@@ -32,6 +32,7 @@ typedef struct Distillation {
     const char *kind; /* forward, reverse, jsd */
     double alpha, temperature, beta;
     bool is_given; /* some of it by the user: a loss that reads the teacher itself has its own */
+    int64_t stored, stored_vocab; /* words of each label in a file, of so many; 0: it is at hand */
 } Distillation;
 
 /* Runs the script in the sandbox with `batch` sequences per (global) micro-batch.

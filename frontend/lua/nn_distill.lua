@@ -1,5 +1,5 @@
--- nn_distill: losses of a student that learns from a teacher's logits, a part of nn. `nn` is what
--- it adds to, `tools` what layers of nn share.
+-- nn_distill: losses of a student that learns from a teacher's logits, at hand or stored, a part of
+-- nn. `nn` is what it adds to, `tools` what layers of nn share.
 local distill = {}
 
 function distill.add(nn, tools)
@@ -25,6 +25,10 @@ local function check_distill(o)
     fail("distill: 'beta' is of jsd, not of %s", o.kind)
   end
   if o.share and o.ignore == nil then fail("distill: 'share' goes with 'ignore'") end
+  if o.stored and (o.kind ~= "forward" or o.temperature ~= 1) then
+    fail("distill: 'stored' words have kind forward and temperature 1: what is stored are "
+      .. "probabilities of some words, of which no others can be made")
+  end
 end
 
 -- The model's own loss, (1 - alpha) of it, and alpha T^2 times the mean over labels of how far the
@@ -33,21 +37,28 @@ end
 -- options: kind: forward, KL(teacher || student), reverse, KL(student || teacher), or jsd, between
 -- them by beta (Agarwal et al. 2024, GKD); alpha, temperature, beta; ignore (a label whose
 -- positions are left out, as nn.cross_entropy's) and share (that of labels which count; else it is
--- ops.label_share's of `ignore`). Without `ignore` the mean is over all positions; labels below 0
--- add nothing.
+-- ops.label_share's of `ignore`); stored (so many words of each label are in a file, m:stored, in
+-- place of m:teacher: all others are one more outcome). Without `ignore` the mean is over all
+-- positions; labels below 0 add nothing.
 -- Makes outputs for the log: kl, that mean without T^2, and ce, the loss that was given.
 function nn.distill(m, loss, logits, labels, vocab, options)
   check_arguments("distill", m, loss)
   vocab = vocab or "vocab"
   local o = read_options("distill", options, { kind = "forward", alpha = 0.5, temperature = 1.0,
-    beta = 0.5, ignore = NONE, share = NONE })
+    beta = 0.5, ignore = NONE, share = NONE, stored = NONE })
   check_distill(o)
   if type(logits) ~= "userdata" or type(labels) ~= "userdata" then
     fail("distill: takes the loss, logits and labels, all values")
   end
   local function cooled(x) return o.temperature ~= 1 and x * (1 / o.temperature) or x end
-  local beta = o.kind == "forward" and 0 or o.kind == "reverse" and 1 or o.beta
-  local each = ops.divergence{ cooled(logits), cooled(m:teacher()), axis = vocab, beta = beta }
+  local each
+  if o.stored then
+    local words, logprobs = m:stored(o.stored)
+    each = ops.stored_divergence{ logits, words, logprobs, axis = vocab }
+  else
+    local beta = o.kind == "forward" and 0 or o.kind == "reverse" and 1 or o.beta
+    each = ops.divergence{ cooled(logits), cooled(m:teacher()), axis = vocab, beta = beta }
+  end
   local counts = o.ignore and 1 - ops.equal{ labels, o.ignore } or 1 - ops.less{ labels, 0 }
   local mean = mean_of(each * counts)
   if o.ignore then mean = mean / (o.share or ops.label_share{ value = o.ignore }) end

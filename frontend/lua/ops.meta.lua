@@ -379,6 +379,12 @@ function ops.cross_entropy(args) end
 ---@return perilune.Value
 function ops.divergence(args) end
 
+---How far the softmax of the first operand, p, is from what is stored of q, in each row: words,
+---i32, and their log-probabilities, with one more axis; all other words are one outcome. KL(q || p)
+---@param args { [1]: perilune.Value, [2]: perilune.Value, [3]: perilune.Value, axis: string }
+---@return perilune.Value
+function ops.stored_divergence(args) end
+
 ---log(sum(exp(x))) along the axis
 ---@param args { [1]: perilune.Value, axis: string }
 ---@return perilune.Value

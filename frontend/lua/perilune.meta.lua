@@ -101,6 +101,13 @@ function Model:numbers(name) end
 ---@return perilune.Value
 function Model:teacher() end
 
+---i32[batch, seq, stored] and f32[batch, seq, stored]: a teacher's likeliest words of each label,
+---as a file (--teacher-logits) has them, and their log-probabilities.
+---@param count integer how many
+---@return perilune.Value words
+---@return perilune.Value logprobs
+function Model:stored(count) end
+
 ---An axis whose size the model works out; the same again is no mistake.
 ---@param name string
 ---@param size integer
@@ -642,6 +649,7 @@ function nn.policy(m, logits, labels, vocab, options) end
 ---@field beta? number of jsd: the teacher's share of the mixture (0.5)
 ---@field ignore? integer a label whose positions are left out, as nn.cross_entropy's
 ---@field share? perilune.Value that of labels which count, as ops.label_share's of `ignore`
+---@field stored? integer so many words of each label are in a file, m:stored, instead of m:teacher
 
 ---A loss mixed with how far the model's words are from its teacher's, m:teacher(). Makes outputs kl
 ---and ce.

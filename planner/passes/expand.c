@@ -2,13 +2,15 @@
  * by one log-sum-exp and one sum over numbers per token (its gradient is one op already). Where
  * labels may be below 0 the difference is multiplied by 0 there.
  *
- * divergence likewise becomes two logsumexp and what else is summed over words.
+ * divergence likewise becomes two logsumexp and what else is summed over words; stored_divergence
+ * one, and what the words that are not stored have together.
  *
  * attention with sinks becomes one without, whose rows are then scaled: with l the logarithm of a
  * row's denominator, a sink s makes it l' = log(e^l + e^s), and the result e^(l - l') =
  * sigmoid(l - s) times what it was. The gradient reads both as they are then, and so needs to know
  * of no sinks: any attention kernel will do. */
 #include "ir/op.h"
+#include "ir/ops/stored.h"
 #include "planner/passes/pass.h"
 
 /* 1 where labels are 0 and more, else 0. */
@@ -80,6 +82,47 @@ static Value apply(PassContext *ctx, Graph *out, const Node *node, OpKind op, Va
     return made ? node_value(made, 0) : NO_VALUE;
 }
 
+static Value offset(PassContext *ctx, Graph *out, const Node *node, Value x, double by) {
+    Attr value = attr_float(ATTR_value, by);
+    if (!x.node) return NO_VALUE;
+    Node *made = pass_build(ctx, out, OP_OFFSET, node, node->phase, &x, 1, &value, 1);
+    return made ? node_value(made, 0) : NO_VALUE;
+}
+
+static Value logarithm(PassContext *ctx, Graph *out, const Node *node, Value x) {
+    return apply(ctx, out, node, OP_LOG, offset(ctx, out, node, x, STORED_LEAST), NO_VALUE);
+}
+
+/* q* (log q* - log p*), of the sum of what is stored and p*. */
+static Value rest_of_stored(PassContext *ctx, Graph *out, const Node *node, Value known,
+                            Value tail) {
+    Value left = offset(ctx, out, node, apply(ctx, out, node, OP_NEG, known, NO_VALUE), 1);
+    Value rest = apply(ctx, out, node, OP_RELU, left, NO_VALUE);
+    Value own = logarithm(ctx, out, node, rest), other = logarithm(ctx, out, node, tail);
+    if (!own.node || !other.node) return NO_VALUE;
+    return apply(ctx, out, node, OP_MUL, apply(ctx, out, node, OP_SUB, own, other), rest);
+}
+
+static bool expand_stored(const Node *node, ValueMap *map, Graph *out, PassContext *ctx) {
+    Value operands[4];
+    Attr axis = attr_axis(ATTR_axis, node_axis(node, ATTR_axis));
+    for (int i = 0; i < 3; i++) operands[i] = *value_map_at(map, node->inputs[i]);
+    operands[3] = find_logsumexp(node, operands[0], &axis, out, ctx);
+    if (!operands[3].node) return false;
+    Node *rows = pass_build(ctx, out, OP_STORED_ROWS, node, node->phase, operands, 4, &axis, 1);
+    if (!rows) return false;
+    Value value = node_value(rows, 0);
+    if (stored_has_rest(node)) {
+        Value rest = rest_of_stored(ctx, out, node, node_value(rows, 2), node_value(rows, 1));
+        value = rest.node ? apply(ctx, out, node, OP_ADD, value, rest) : NO_VALUE;
+    }
+    *value_map_at(map, node_value((Node *)node, 0)) = value;
+    *value_map_at(map, node_value((Node *)node, 1)) = node_value(rows, 1);
+    *value_map_at(map, node_value((Node *)node, 2)) = node_value(rows, 2);
+    *value_map_at(map, node_value((Node *)node, 3)) = operands[3];
+    return value.node != NULL;
+}
+
 /* log(e^a + e^b) = max(a, b) - log(sigmoid(|a - b|)), finite for all; apart: a - b. */
 static Value add_logarithm(PassContext *ctx, Graph *out, const Node *node, Value a, Value b,
                            Value apart) {
@@ -120,6 +163,7 @@ static bool expand_node(const Node *node, const int *uses, ValueMap *map, Graph 
                         PassContext *ctx) {
     if (node->op == OP_CROSS_ENTROPY) return expand_cross_entropy(node, map, out, ctx);
     if (node->op == OP_DIVERGENCE) return expand_divergence(node, map, out, ctx);
+    if (node->op == OP_STORED_DIVERGENCE) return expand_stored(node, map, out, ctx);
     if (attention_sinks(node) >= 0) {
         return expand_sinks(node, uses[node->id * MAX_OUTPUTS + 1] > 0, map, out, ctx);
     }

@@ -59,7 +59,8 @@ static bool moves_padding(const Node *node) {
 static bool mixes(const Node *node, int axis) {
     if (node->op == OP_LOGSUMEXP || node->op == OP_PICK || node->op == OP_CROSS_ENTROPY_GRAD ||
         node->op == OP_DIVERGENCE_ROWS || node->op == OP_DIVERGENCE_GRAD ||
-        node->op == OP_EMBEDDING || node->op == OP_EMBEDDING_GRAD) {
+        node->op == OP_STORED_ROWS || node->op == OP_STORED_GRAD || node->op == OP_EMBEDDING ||
+        node->op == OP_EMBEDDING_GRAD) {
         return false; /* these count the valid elements of their axis */
     }
     /* No token goes to an expert that is padding. */
@@ -88,8 +89,10 @@ static bool rows_stay_zero(const Taint *taint, const Node *node, int axis) {
 static bool stays_zero(const Taint *taint, const Node *node, int axis) {
     unsigned flags = OPS[node->op].flags;
     bool any_zero = false, all_zero = true, last_zero = false;
-    if (flags & LEAF || node->op == OP_CROSS_ENTROPY_GRAD || node->op == OP_DIVERGENCE_GRAD)
+    if (flags & LEAF || node->op == OP_CROSS_ENTROPY_GRAD || node->op == OP_DIVERGENCE_GRAD ||
+        node->op == OP_STORED_GRAD) {
         return true;
+    }
     if (node->op == OP_EMBEDDING_GRAD) { /* (tokens, gradient of the rows, table) */
         return axis == node_axis(node, ATTR_axis) || is_zero(taint, node->inputs[1], axis);
     }

@@ -432,18 +432,33 @@ int64_t plan_count_teacher(const Plan *plan) {
     return count;
 }
 
-bool plan_reads_numbers(const Plan *plan, TokenNumbers numbers) {
+static const Node *find_numbers(const Plan *plan, TokenNumbers numbers) {
     for (int i = 0; i < plan->n_programs; i++) {
         const Graph *graph = plan->programs[i].graph;
         for (int n = 0; n < graph->n_nodes; n++) {
             const Node *node = graph->nodes[n];
             if (node->op == OP_INPUT &&
                 token_numbers_find(node_string(node, ATTR_name)) == numbers) {
-                return true;
+                return node;
             }
         }
     }
-    return false;
+    return NULL;
+}
+
+bool plan_reads_numbers(const Plan *plan, TokenNumbers numbers) {
+    return find_numbers(plan, numbers) != NULL;
+}
+
+int64_t plan_stored_words(const Plan *plan) {
+    const Node *node = find_numbers(plan, TOKEN_STORED_WORDS);
+    if (!node) node = find_numbers(plan, TOKEN_STORED_LOGPROBS); /* of damaged plans */
+    const Type *type = node ? &node->types[0] : NULL;
+    return type && type->rank > 0 ? type->dims[type->rank - 1] : 0;
+}
+
+int64_t plan_numbers_row(const Plan *plan, TokenNumbers numbers) {
+    return plan->seq * (token_numbers_are_stored(numbers) ? plan_stored_words(plan) : 1);
 }
 
 int64_t plan_row(const Plan *plan) {

@@ -296,6 +296,10 @@ Path plan_path(const Plan *plan);
 int64_t plan_source(const Plan *plan);
 /* Does its model read such numbers of each label? */
 bool plan_reads_numbers(const Plan *plan, TokenNumbers numbers);
+/* How many of a teacher's words its loss reads of each label; 0: none. */
+int64_t plan_stored_words(const Plan *plan);
+/* How many numbers there are in a row, of those that it reads. */
+int64_t plan_numbers_row(const Plan *plan, TokenNumbers numbers);
 int64_t plan_row(const Plan *plan);
 /* Of n_parameters those of a teacher (ir/teacher.h); 0: it has none. */
 int64_t plan_count_teacher(const Plan *plan);

@@ -11,6 +11,7 @@
 #include "runtime/cpu/rotary.h"
 #include "runtime/cpu/row_product.h"
 #include "runtime/cpu/softmax.h"
+#include "runtime/cpu/stored.h"
 
 typedef struct MatmulArgs {
     MatmulLayout layout;
@@ -370,6 +371,56 @@ bool cpu_bind_divergence_grad(Binding *b, CpuCall *out) {
     call->needed = b->in[4];
     call->dvalue = b->in[5];
     *out = (CpuCall){run_divergence_grad, call};
+    return true;
+}
+
+typedef struct StoredCall {
+    Stored what;
+    const float *on, *off, *dvalue; /* of the gradient */
+    void *out[3];
+} StoredCall;
+
+static StoredCall *new_stored(Binding *b) {
+    const RowsArgs *rows = new_rows(b);
+    const Type *words = &b->in_local[1];
+    StoredCall *call = ARENA_NEW(b->arena, StoredCall);
+    call->what = (Stored){.dtype = rows->dtype,
+                          .rows = rows->rows,
+                          .n_local = rows->n,
+                          .n_valid = rows->n_valid,
+                          .offset = rows->offset,
+                          .n_words = words->dims[words->rank - 1],
+                          .s = b->in[0],
+                          .words = b->in[1],
+                          .logprobs = b->in[2],
+                          .lse = b->in[3]};
+    for (int i = 0; i < b->node->n_outputs; i++) call->out[i] = b->out[i];
+    return call;
+}
+
+static bool run_stored_rows(const void *args) {
+    const StoredCall *call = args;
+    stored_rows(&call->what, call->out[0], call->out[1], call->out[2]);
+    return true;
+}
+
+bool cpu_bind_stored_rows(Binding *b, CpuCall *out) {
+    *out = (CpuCall){run_stored_rows, new_stored(b)};
+    return true;
+}
+
+static bool run_stored_grad(const void *args) {
+    const StoredCall *call = args;
+    stored_grad(&call->what, call->on, call->off, call->dvalue, call->out[0]);
+    return true;
+}
+
+bool cpu_bind_stored_grad(Binding *b, CpuCall *out) {
+    StoredCall *call = new_stored(b);
+    call->on = b->in[4];
+    call->off = b->in[5];
+    call->dvalue = b->in[6];
+    *out = (CpuCall){run_stored_grad, call};
     return true;
 }
 

@@ -213,11 +213,16 @@ FUSED void fetch_along(const TileSource *s, int64_t row, int64_t k) {
     if (!dtype_is_low(s->dtype)) __builtin_prefetch(next + 64, 0, 3);
 }
 
-/* Here the next block's. */
+/* Here four lines at a time, those behind the next ones: memory gives neighbours faster. */
 FUSED void fetch_next(const TileSource *s, int64_t row) {
-    const char *next = (const char *)vec_at(s->x, s->dtype, row * s->stride + TILE_BLOCK);
-    __builtin_prefetch(next, 0, 2);
-    if (!dtype_is_low(s->dtype)) __builtin_prefetch(next + 64, 0, 2);
+    const char *here = (const char *)vec_at(s->x, s->dtype, row * s->stride);
+    if (dtype_is_low(s->dtype)) {
+        if (((uintptr_t)here & 255) >= 64) return;
+        for (int i = 0; i < 4; i++) __builtin_prefetch(here + 256 + 64 * i, 0, 2);
+    } else {
+        __builtin_prefetch(here + 128, 0, 2);
+        __builtin_prefetch(here + 192, 0, 2);
+    }
 }
 
 /* The 32 k from `k` on, where stored rows run along k. */

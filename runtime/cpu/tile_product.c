@@ -16,15 +16,24 @@ enum {
     DEPTH = 256,   /* of k, packed of B at a time, in bf16 */
     WHOLE = 768,   /* up to so long a k, A is packed once for all columns */
     COLUMNS = 128, /* that are then stored together */
+    FEW = 64,      /* rows */
+    SHALLOW = 32,  /* of k at a time, with so few */
 };
 
+/* Reading B once takes the time: a few of its rows at a time, all along, as processors fetch by
+ * themselves what is read so. Sums of one part are the same; of several, whose terms take turns,
+ * they are not. */
+static bool has_few_rows(const TileProduct *p) {
+    return p->m <= FEW && !p->tb && tile_parts(p->dtype) == 1;
+}
+
 /* As many bytes for all dtypes, or with three parts half as many again. */
-static int64_t chunk_depth(DType dtype) {
-    return tile_parts(dtype) == 1 ? DEPTH : DEPTH / 2;
+static int64_t chunk_depth(const TileProduct *p) {
+    return has_few_rows(p) ? SHALLOW : tile_parts(p->dtype) == 1 ? DEPTH : DEPTH / 2;
 }
 
 static bool packs_once(const TileProduct *p) {
-    return p->k * tile_parts(p->dtype) <= WHOLE;
+    return !has_few_rows(p) && p->k * tile_parts(p->dtype) <= WHOLE;
 }
 
 /* What a thread needs for a block: of A all rows, of B 32 columns; sums [columns / 32][rows][32].
@@ -79,7 +88,9 @@ static Cut make_cut(const TileProduct *p, int64_t rows, int64_t columns) {
 /* Large blocks, as what is packed serves all of one; smaller ones where threads would wait. */
 static Cut cut_product(const TileProduct *p, int64_t n_threads) {
     enum { LEAST_BLOCK = 128 };
-    const int64_t widest = packs_once(p) ? p->n : MOST_BLOCK;
+    const int64_t widest = packs_once(p)     ? p->n
+                           : has_few_rows(p) ? (int64_t)MOST_BLOCK * MOST_BLOCK / FEW
+                                             : MOST_BLOCK;
     Cut cut = make_cut(p, even_part(p->m, MOST_BLOCK), even_part(p->n, widest));
     for (;;) {
         const int64_t tasks = p->batch * cut.down * cut.across;
@@ -121,7 +132,7 @@ typedef struct Chunk {
 } Chunk;
 
 static Chunk chunk_at(const TileProduct *p, int64_t first) {
-    Chunk c = {.first = first, .depth = smaller(p->k - first, chunk_depth(p->dtype))};
+    Chunk c = {.first = first, .depth = smaller(p->k - first, chunk_depth(p))};
     c.steps = (int)whole_blocks(c.depth);
     c.packed = (int64_t)c.steps * TILE_STEP * tile_parts(p->dtype);
     return c;
@@ -187,7 +198,7 @@ static void multiply_once(const TileProduct *p, const Operand *a, const Operand 
                           void *c) {
     const int64_t n_strips = whole_blocks(a->extent), height = n_strips * TILE_BLOCK;
     uint16_t *to = work->a;
-    for (int64_t k = 0; k < p->k; k += chunk_depth(p->dtype)) {
+    for (int64_t k = 0; k < p->k; k += chunk_depth(p)) {
         const Chunk chunk = chunk_at(p, k);
         to = pack_rows(p, a, &chunk, to);
     }
@@ -195,7 +206,7 @@ static void multiply_once(const TileProduct *p, const Operand *a, const Operand 
         const int64_t end = smaller(from + COLUMNS, b->extent);
         for (int64_t j = from; j < end; j += TILE_BLOCK) {
             const uint16_t *rows = work->a;
-            for (int64_t k = 0; k < p->k; k += chunk_depth(p->dtype)) {
+            for (int64_t k = 0; k < p->k; k += chunk_depth(p)) {
                 const Chunk chunk = chunk_at(p, k);
                 add_columns(p, b, j, &chunk, rows, n_strips, work->b,
                             work->sums + (j - from) * height);
@@ -210,7 +221,7 @@ static void multiply_once(const TileProduct *p, const Operand *a, const Operand 
 static void multiply_by_passes(const TileProduct *p, const Operand *a, const Operand *b,
                                TileWork *work, void *c) {
     const int64_t n_strips = whole_blocks(a->extent), height = n_strips * TILE_BLOCK;
-    for (int64_t k = 0; k < p->k; k += chunk_depth(p->dtype)) {
+    for (int64_t k = 0; k < p->k; k += chunk_depth(p)) {
         const Chunk chunk = chunk_at(p, k);
         pack_rows(p, a, &chunk, work->a);
         for (int64_t j = 0; j < b->extent; j += TILE_BLOCK)
@@ -244,7 +255,9 @@ static bool run_block(const TileProduct *p, const Cut *cut, int64_t task, const 
  * packing takes long for few rows or columns, each of whose numbers is in few products. */
 bool tile_product_does(const TileProduct *p) {
     const bool wide = tile_parts(p->dtype) == TILE_MAX_PARTS;
-    const int64_t least = wide ? 96 : 16, least_k = wide ? 64 : 16;
+    /* Of few rows, where what is packed is most: oneDNN takes half as long again for 9. */
+    const bool few = !wide && p->n >= 256 && p->k >= 256;
+    const int64_t least = wide ? 96 : few ? 9 : 16, least_k = wide ? 64 : 16;
     const double smallest = wide ? 128 * 128 * 64 : 32 * 32 * 32;
     return tiles_ready() && p->m >= least && p->n >= least && p->k >= least_k &&
            (double)p->m * (double)p->n * (double)p->k >= smallest;

@@ -251,6 +251,37 @@ bool cuda_bind_divergence_grad(Binding *b) {
         (DivergenceArgs){.whole_needed = b->in[4], .dvalue = b->in[5], .out = b->out[0]});
 }
 
+static bool push_stored(Binding *b, const KernelsByDtype *kernels, StoredArgs args) {
+    const SoftmaxArgs rows = softmax_args(b);
+    const Type *words = &b->in_local[1];
+    if (!row_fits(b)) return false;
+    args.rows = rows.rows;
+    args.offset = rows.offset;
+    args.n_local = rows.n_local;
+    args.n_valid = rows.n_valid;
+    args.n_words = (int32_t)words->dims[words->rank - 1];
+    args.s = b->in[0];
+    args.words = b->in[1];
+    args.logprobs = b->in[2];
+    args.lse = b->in[3];
+    return cuda_push_launch(b, kernel_for_dtype(kernels, b->in_local[0].dtype),
+                            grid_of(args.rows, 1), threads_for(args.n_local, CROSS_ENTROPY_THREADS),
+                            0, &args, sizeof(args));
+}
+
+bool cuda_bind_stored_rows(Binding *b) {
+    static const KernelsByDtype KERNELS_OF = KERNELS_BY_DTYPE(stored_rows);
+    return push_stored(b, &KERNELS_OF,
+                       (StoredArgs){.sum = b->out[0], .tail = b->out[1], .known = b->out[2]});
+}
+
+bool cuda_bind_stored_grad(Binding *b) {
+    static const KernelsByDtype KERNELS_OF = KERNELS_BY_DTYPE(stored_grad);
+    return push_stored(
+        b, &KERNELS_OF,
+        (StoredArgs){.on = b->in[4], .off = b->in[5], .dvalue = b->in[6], .out = b->out[0]});
+}
+
 /* Documents */
 
 static DocumentsArgs documents_args(const Binding *b) {

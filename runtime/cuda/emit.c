@@ -42,7 +42,7 @@ int64_t emit_logits_bytes(const Plan *plan, int chunk) {
 int64_t emit_staged_numbers(const Plan *plan, TokenNumbers which) {
     int64_t at = plan->global_batch * (plan_row(plan) + plan->seq + 1);
     for (TokenNumbers i = 0; i < which; i++) {
-        if (plan_reads_numbers(plan, i)) at += plan->global_batch * plan->seq;
+        if (plan_reads_numbers(plan, i)) at += plan->global_batch * plan_numbers_row(plan, i);
     }
     return at;
 }

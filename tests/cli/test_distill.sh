@@ -12,7 +12,7 @@ small=(--set layers=2 --set model=16 --set heads=2 --set kv_heads=1 --set seq=16
 large=(--set layers=3 --set model=24 --set heads=3 --set kv_heads=3 --set seq=16 --set vocab=256)
 steady=(--lr-schedule constant --warmup 0 --lr 1e-2 --val-fraction 0.2)
 teacher=$folder/teacher.safetensors other=$folder/other.safetensors text=$folder/text.txt
-cat README.md models/README.md >"$text"
+head -c 60000 README.md >"$text" # all of it is run through a teacher below
 
 run train "$model" "${large[@]}" --data "$text" --steps 20 "${steady[@]}" --save "$teacher" --quiet
 run train "$model" "${large[@]}" --data "$text" --steps 2 "${steady[@]}" --save "$other" --quiet
@@ -93,5 +93,52 @@ fails 'pairs of answers' 2 'learns from preferences or rewards' plan "$model" --
 fails 'a loss that reads a teacher, and none' 2 "the loss reads a teacher's logits: give --teacher" plan \
     tests/models/distilled.lua --set own=forward
 fails 'an output that would replace it' 2 'teacher.safetensors' "${learn[@]}" --steps 1 --save "$teacher"
+
+# --- what a teacher said, stored ---
+stored=$folder/stored.safetensors
+store=(evaluate "$model" --set-from "$teacher" --load "$teacher" --data "$text")
+from=(train "$model" "${small[@]}" --micro-batch 2 --global-batch 4 --data "$text" "${steady[@]}" --steps 8)
+values() { grep -o '"ce":[0-9.]*,"kl":[0-9.]*' "$1" | tr -dc '0-9.\n,' | tr , ' '; }
+works 'what a teacher says is stored' "the model's loss there" "${store[@]}" --store-logits "$stored" --store-top 256 --store-dtype f32
+works 'a student learns from it' 'likeliest words of 256' "${from[@]}" --teacher-logits "$stored" --log "$folder/stored.jsonl" \
+    --save "$folder/learned.safetensors"
+same 'all words in f32: the losses of --teacher' "$folder/whole.jsonl" "$folder/stored.jsonl"
+run "${store[@]}" --store-logits "$folder/half.safetensors" --store-top 256
+run "${from[@]}" --teacher-logits "$folder/half.safetensors" --log "$folder/half.jsonl"
+result 'in f16 nearly those' "$(paste <(values "$folder/whole.jsonl") <(values "$folder/half.jsonl") | awk '
+    ($1 - $3) ^ 2 > 1e-6 || ($2 - $4) ^ 2 > 1e-6 { print "step " NR ": " $0 } END { if (NR == 0) print "no losses" }')"
+run "${store[@]}" --store-logits "$folder/few.safetensors" --store-top 8
+run "${from[@]}" --teacher-logits "$folder/few.safetensors" --log "$folder/few.jsonl"
+result 'few words tell less' "$(paste <(values "$folder/whole.jsonl") <(values "$folder/few.jsonl") | awk '
+    !($4 > 0.3 * $2 && $4 < 1.001 * $2) { print "step " NR ": " $0; n++ } END { if (NR == 0) print "no losses" }' | head -n 3)"
+for way in t=2 c=2 d=2,p=2; do
+    run "${from[@]}" --teacher-logits "$folder/few.safetensors" --mesh "$way" --micro-batch 1 --log "$folder/$way.jsonl"
+    same "$way: as one rank" "$folder/few.jsonl" "$folder/$way.jsonl"
+done
+run plan "$model" "${small[@]}" --micro-batch 2 --global-batch 4 --teacher-logits "$folder/few.safetensors" -o "$folder/few.plan"
+read=(train "$folder/few.plan" --data "$text" "${steady[@]}" --steps 8)
+run "${read[@]}" --teacher-logits "$folder/few.safetensors" --log "$folder/planned.jsonl"
+same 'a plan in a file learns the same' "$folder/few.jsonl" "$folder/planned.jsonl"
+works 'its student is a plain model' 'perplexity' evaluate "$model" --set-from "$folder/learned.safetensors" \
+    --load "$folder/learned.safetensors" --data "$text"
+works 'and a plan that learned tells its loss' "$(grep -o 'loss  *[0-9.]*' <<<"$out")" evaluate "$folder/few.plan" \
+    --load "$folder/learned.safetensors" --data "$text"
+fails 'no file' 2 '--teacher-logits FILE' "${read[@]}"
+fails 'a plan that reads none' 2 'the plan reads none' train "$folder/a.plan" --data "$text" --steps 1 --teacher-logits "$stored"
+fails 'a file of more words' 2 'has 256 words of each position, the plan reads 8' "${read[@]}" --teacher-logits "$stored"
+fails 'other data' 2 'says nothing' "${from[@]}" --data planner/README.md --teacher-logits "$stored"
+fails 'other windows' 2 'has windows of 16 tokens' "${from[@]}" --set seq=8 --teacher-logits "$stored"
+fails 'another vocabulary' 2 'chose among 256 words, the model has 300' "${from[@]}" --set vocab=300 --teacher-logits "$stored"
+fails 'both kinds of teacher' 2 'give this or --teacher' "${learn[@]}" --teacher-logits "$stored"
+fails 'another divergence' 2 'forward alone' "${from[@]}" --teacher-logits "$stored" --distill reverse
+fails 'another temperature' 2 'at temperature 1' "${from[@]}" --teacher-logits "$stored" --distill-temperature 2
+fails 'weights in their place' 2 'no file of stored logits' "${from[@]}" --teacher-logits "$teacher"
+head -c 40000 "$stored" >"$folder/cut.safetensors"
+fails 'half of a file' 2 'cut.safetensors' "${from[@]}" --teacher-logits "$folder/cut.safetensors"
+cp "$folder/few.safetensors" "$folder/bad.safetensors" # its log-probabilities come first
+head -c 800000 /dev/zero | tr '\0' '\077' | dd of="$folder/bad.safetensors" bs=4096 seek=1 conv=notrunc status=none
+fails 'damaged numbers' 1 'is damaged: of window' "${from[@]}" --teacher-logits "$folder/bad.safetensors"
+fails 'more words than there are' 2 'the model has 256 words' "${store[@]}" --store-logits "$folder/x" --store-top 257
+fails 'words and nowhere to put them' 2 'give --store-logits FILE' "${store[@]}" --store-top 4
 
 [ "$n_failed" -eq 0 ]

@@ -511,6 +511,29 @@ const OpCase OP_CASES[] = {
          "axis=vocab beta=1"),
     CASE(DIVERGENCE_GRAD, "rows=3 vocab=37; rows=3 vocab=37; :3 rows=3; :4 rows=3; rows=3; rows=3",
          "axis=vocab beta=0.3"),
+    /* Some words, mostly with something left; nothing left; all words; words that are none, words
+     * without any probability; more than one tile */
+    CASE(STORED_DIVERGENCE,
+         "batch=2 seq=3 vocab=7; #7 batch=2 seq=3 stored=2; "
+         "=-1.2 batch=2 seq=3 stored=2",
+         "axis=vocab"),
+    CASE(STORED_DIVERGENCE, "rows=3 vocab=37; #37 rows=3 stored=5; =-1 rows=3 stored=5",
+         "axis=vocab"),
+    CASE(STORED_DIVERGENCE, "rows=3 vocab=5; #5 rows=3 stored=5; =-2 rows=3 stored=5",
+         "axis=vocab"),
+    CASE(STORED_DIVERGENCE, "vocab=11; #11 stored=1; =-0.3 stored=1", "axis=vocab"),
+    CASE(STORED_ROWS, "rows=5 vocab=37; #45 rows=5 stored=9; rows=5 stored=9; :4 rows=5",
+         "axis=vocab"),
+    CASE(STORED_ROWS, "rows=2 vocab=4137; #4137 rows=2 stored=67; rows=2 stored=67; :9 rows=2",
+         "axis=vocab"),
+    CASE(STORED_GRAD,
+         "rows=5 vocab=37; #45 rows=5 stored=9; =-200 rows=5 stored=9; :4 rows=5; "
+         "rows=5; rows=5; rows=5",
+         "axis=vocab"),
+    CASE(STORED_GRAD,
+         "rows=2 vocab=4137; #4137 rows=2 stored=67; rows=2 stored=67; :9 rows=2; "
+         "rows=2; rows=2; rows=2",
+         "axis=vocab"),
     CASE(PICK, "batch=2 seq=3 vocab=7; #7 batch=2 seq=3", "axis=vocab"),
     /* Choices, ties among them and all of them; numbers beyond the axis; experts that overflow,
      * that get nothing, that hold one; numbers that name no expert */

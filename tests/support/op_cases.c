@@ -61,7 +61,7 @@ static int read_attrs(Graph *graph, const char *text, Attr *attrs) {
 /* The operand's text without what it says about values. */
 static const char *axes_text(const char *operand) {
     operand += strspn(operand, " ~^");
-    return *operand && strchr("+#:%", *operand) ? operand + strcspn(operand, " ") : operand;
+    return *operand && strchr("+#:=%", *operand) ? operand + strcspn(operand, " ") : operand;
 }
 
 static int split_operands(Arena *arena, const char *text, const char **out) {
@@ -240,7 +240,7 @@ Graph *op_case_build(Arena *arena, const OpCase *op_case, DType precision, bool 
         DType dtype = tokens ? DTYPE_I32 : is_state ? DTYPE_BF16 : is_low ? low : DTYPE_F32;
         if (*operands[i] == '%') dtype = operands[i][1] == '4' ? DTYPE_NF4 : DTYPE_INT8;
         Type type = read_axes(graph, axes_text(operands[i]), dtype);
-        OpKind op = tokens ? OP_INPUT : OP_PARAM;
+        OpKind op = tokens || *operands[i] == '=' ? OP_INPUT : OP_PARAM;
         inputs[i] = node_value(add_leaf(graph, op, arena_printf(arena, "%d", i), &type, diag), 0);
     }
     if (!route_choices(graph, operands, inputs, n, diag)) return NULL;
@@ -290,6 +290,7 @@ double op_case_draw(const char *operand, uint64_t *state) {
     operand += *operand == '~' || *operand == '^';
     switch (*operand) {
     case '#': return (double)(int)(u * atoi(operand + 1));
+    case '=':
     case ':': return strtod(operand + 1, NULL);
     case '+': return 0.5 + 1.5 * u;
     case '-': return u < 0.0625 ? -200 : -u;

@@ -7,6 +7,7 @@
 /* operands: separated by ';', each one or two words then axes:
  *     "rows=3 cols=5"   f32, uniform in [-1, 1)       "+ cols=5"   f32, in [0.5, 2)
  *     "#7 rows=3"       i32, in [0, 7)                ":0.01"      f32, all 0.01 (axes may follow)
+ *     "=0.01"           likewise, as numbers of the data, which nothing learns
  *     "@0"              operand 0 again
  *     "~rows=3", "~+ rows=3", ...                    the same in 16 bits
  *     "#5/3 batch=2 seq=4 choice=2"                  slots of a route of such choices among 5

@@ -24,8 +24,9 @@ static const Variant STUDENTS[] = {
 };
 static const ModelSetting TEACHER[] = {{"layers", "3"}, {"model", "48"}, {"heads", "4"},
                                        {"seq", "8"},    {"vocab", "61"}, {"kv_heads", "4"}};
-static const Distillation HOW[] = {
-    {"forward", 0.5, 2, 0.5, true}, {"reverse", 1, 1, 0.5, true}, {"jsd", 0.7, 1, 0.3, true}};
+static const Distillation HOW[] = {{"forward", 0.5, 2, 0.5, true, 0, 0},
+                                   {"reverse", 1, 1, 0.5, true, 0, 0},
+                                   {"jsd", 0.7, 1, 0.3, true, 0, 0}};
 static const Layout FEW[] = {
     /* t, d, p, micro-batch, chunks, schedule, sequence parallel, split */
     {1, 1, 1, 4, 1, "1f1b", false, NULL, 0},  {2, 1, 1, 4, 1, "1f1b", true, NULL, 0},
@@ -42,6 +43,12 @@ static void run_all(void) {
         }
         run_teacher = NULL;
     }
+    const RunTeacher stored = {NULL, NULL, 0, {"forward", 0.6, 1, 0.5, true, 4, 61}};
+    run_teacher = &stored;
+    for (size_t v = 0; v < sizeof(STUDENTS) / sizeof(STUDENTS[0]); v++) {
+        check_layouts(&STUDENTS[v], &FEW[1], 2);
+    }
+    run_teacher = NULL;
 }
 
 int main(void) {

@@ -141,6 +141,22 @@ static const char *const DIVERGENCES[] = {DIVERGENCE("0"), DIVERGENCE("1"), DIVE
 static const char *const DIVERGENCES_PADDED[] = {DIVERGENCE_PADDED("0"), DIVERGENCE_PADDED("1"),
                                                  DIVERGENCE_PADDED("0.3")};
 
+/* Of stored words, some of which are none. */
+#define STORED_OF(leaf, rows, vocab, partial, words, vocab_of)                                     \
+    leaf(0, "", "A[rows=" rows ", vocab=" vocab "]") INPUT(1, "#" vocab_of,                        \
+                                                           "i32[rows=" rows ", stored=" words "]") \
+        INPUT(2, "", "f32[rows=" rows ", stored=" words "]") leaf(3, "+", "f32[rows=" rows "]")    \
+            leaf(4, "", "f32[rows=" rows "]") leaf(5, "", "f32[rows=" rows "]")                    \
+                leaf(6, "",                                                                        \
+                     "f32[rows=" rows                                                              \
+                     "]") "%7:3 = stored_rows(%0, %1, %2, %3) {axis=vocab} : f32[rows=" rows       \
+                          "]" partial ", f32[rows=" rows "]" partial ", f32[rows=" rows            \
+                          "]" partial "\n"                                                         \
+                          "%8 = stored_grad(%0, %1, %2, %3, %4, %5, %6) {axis=vocab} : "           \
+                          "A[rows=" rows ", vocab=" vocab "]\n"
+static const char STORED[] = STORED_OF(INPUT, "$", "&", "", "9", "&");
+static const char STORED_PADDED[] = STORED_OF(PARAM, "5", "&/t", "~sum(t)", "6", "&");
+
 /* As where the loss also has a penalty on log-sum-exp. */
 static const char LOSS_GRAD_5[] = INPUT(0, "", "A[rows=$, vocab=&]") INPUT(1, "#&", "i32[rows=$]")
     INPUT(2, "+", "f32[rows=$]") INPUT(3, "", "f32[rows=$]")
@@ -157,6 +173,8 @@ static void test_losses(void) {
         for (int k = 0; k < 3; k++) {
             check_sizes("divergences", DIVERGENCES[k], SIZES[i][0], SIZES[i][1], (CudaCase){0});
         }
+        if (SIZES[i][1] > 60000) continue; /* takes long; tiles are several below */
+        check_sizes("stored words", STORED, SIZES[i][0], SIZES[i][1], (CudaCase){0});
     }
     /* 131 and 45 of 392 columns: the last shards are padded; labels of other shards. */
     static const char SHARDED[] = PARAM(0, "", "A[batch=5/d, seq=3, vocab=&/t]")
@@ -172,6 +190,7 @@ static void test_losses(void) {
         PARAM(2, "+", "f32[rows=5]")
             PARAM(3, "", "f32[rows=5]") "%4 = cross_entropy_grad(%0, %1, %2, %3) {axis=vocab} : "
                                         "A[rows=5, vocab=&/t]\n";
+    check_sizes("stored words of several tiles", STORED, 2, 8201, (CudaCase){0});
     static const int VOCAB[] = {7, 131, 392, 1000};
     for (int i = 0; i < 4; i++) {
         check_sizes("losses over a divided vocabulary of", SHARDED, 0, VOCAB[i],
@@ -182,6 +201,8 @@ static void test_losses(void) {
             check_sizes("divergences over a divided vocabulary of", DIVERGENCES_PADDED[k], 0,
                         VOCAB[i], (CudaCase){.mesh = "t=3, d=1, p=1"});
         }
+        check_sizes("stored words over a divided vocabulary of", STORED_PADDED, 0, VOCAB[i],
+                    (CudaCase){.mesh = "t=3, d=1, p=1"});
     }
 }
 

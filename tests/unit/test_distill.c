@@ -24,6 +24,8 @@ static const double RATE = 5e-3;
 static const ModelSetting STUDENT[] = {SMALL}, TEACHER[] = {LARGER};
 static const ModelSetting ADAPTED[] = {SMALL, {"lora", "3"}, {"documents", "7"}};
 static const ModelSetting KEPT_APART[] = {LARGER, {"documents", "7"}};
+static const ModelSetting DEEPER[] = {{"layers", "4"}, {"model", "32"}, {"heads", "8"},
+                                      {"seq", "16"},   {"vocab", "63"}, {"ffn", "64"}};
 enum { N_SMALL = 6, N_LARGER = 6 };
 
 static const Layout ALONE = {1, 1, 1, BATCH, 1, "1f1b", false, NULL, 0};
@@ -35,12 +37,12 @@ static const struct {
     Distillation how; /* kind, alpha, temperature, beta */
     bool masked;
 } CASES[] = {
-    {"forward", {"forward", 1.0, 1.0, 0.5, true}, false},
-    {"warm", {"forward", 0.5, 2.0, 0.5, true}, false},
-    {"reverse", {"reverse", 0.7, 2.0, 0.5, true}, false},
-    {"jsd", {"jsd", 0.6, 1.5, 0.3, true}, false},
-    {"masked", {"forward", 0.4, 3.0, 0.5, true}, true},
-    {"masked_jsd", {"jsd", 1.0, 1.0, 0.5, true}, true},
+    {"forward", {"forward", 1.0, 1.0, 0.5, true, 0, 0}, false},
+    {"warm", {"forward", 0.5, 2.0, 0.5, true, 0, 0}, false},
+    {"reverse", {"reverse", 0.7, 2.0, 0.5, true, 0, 0}, false},
+    {"jsd", {"jsd", 0.6, 1.5, 0.3, true, 0, 0}, false},
+    {"masked", {"forward", 0.4, 3.0, 0.5, true, 0, 0}, true},
+    {"masked_jsd", {"jsd", 1.0, 1.0, 0.5, true, 0, 0}, true},
 };
 enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };
 
@@ -170,7 +172,7 @@ static const struct {
      N_SMALL,
      TEACHER,
      N_LARGER,
-     {"forward", 0.5, 2.0, 0.5, true}},
+     {"forward", 0.5, 2.0, 0.5, true, 0, 0}},
     {"gpt from gpt, reverse",
      "models/gpt.lua",
      "models/gpt.lua",
@@ -178,7 +180,7 @@ static const struct {
      N_SMALL,
      TEACHER,
      N_LARGER,
-     {"reverse", 1.0, 1.0, 0.5, true}},
+     {"reverse", 1.0, 1.0, 0.5, true, 0, 0}},
     {"adapters from gpt, jsd, documents",
      "models/llama.lua",
      "models/gpt.lua",
@@ -186,7 +188,15 @@ static const struct {
      N_SMALL + 2,
      KEPT_APART,
      N_LARGER + 1,
-     {"jsd", 0.7, 1.0, 0.3, true}},
+     {"jsd", 0.7, 1.0, 0.3, true, 0, 0}},
+    {"llama from what is stored",
+     "models/llama.lua",
+     NULL,
+     DEEPER,
+     N_SMALL,
+     NULL,
+     0,
+     {"forward", 0.6, 1.0, 0.5, true, 5, 63}},
 };
 /* Its attention has sinks, of which a gradient reads more than the result. */
 static const ModelSetting SUNK[] = {{"layers", "2"}, {"seq", "16"}, {"vocab", "63"}};
@@ -214,7 +224,8 @@ static void check_teacher_stays(Run *run, Run *made) {
               made->names[i]);
         n_teachers++;
     }
-    CHECK(n_teachers > 10, "%d parameters of the teacher", n_teachers);
+    CHECK(n_teachers > 10 || plan_stored_words(run->plan), "%d parameters of the teacher",
+          n_teachers);
 }
 
 static void check_layout(int of, int l, Run *one, Run *made) {
@@ -258,7 +269,8 @@ static void check_layouts(int of) {
 
 /* Weights of one model under two names: nothing is to be learned. */
 static void check_own_teacher(void) {
-    const RunTeacher from = {"models/llama.lua", STUDENT, N_SMALL, {"forward", 1, 2, 0.5, true}};
+    const RunTeacher from = {
+        "models/llama.lua", STUDENT, N_SMALL, {"forward", 1, 2, 0.5, true, 0, 0}};
     Run run;
     check_begin("a student that is its own teacher has nothing to learn");
     run_teacher = &from;
@@ -473,7 +485,7 @@ static void check_refused(void) {
     };
     for (size_t i = 0; i < sizeof(BAD) / sizeof(BAD[0]); i++) {
         const RunTeacher from = {
-            BAD[i].teacher, &BAD[i].teacher_setting, 1, {"forward", 0.5, 1, 0.5, false}};
+            BAD[i].teacher, &BAD[i].teacher_setting, 1, {"forward", 0.5, 1, 0.5, false, 0, 0}};
         Run run;
         check_begin(BAD[i].name);
         run_teacher = &from;
@@ -487,7 +499,7 @@ static void check_refused(void) {
 }
 
 static void check_sinks(void) {
-    const RunTeacher from = {"models/gptoss.lua", SUNK, 3, {"forward", 0.5, 1, 0.5, false}};
+    const RunTeacher from = {"models/gptoss.lua", SUNK, 3, {"forward", 0.5, 1, 0.5, false, 0, 0}};
     Run run;
     check_begin("a teacher whose attention has sinks");
     run_teacher = &from;
@@ -502,7 +514,8 @@ static void check_sinks(void) {
 /* A loss that reads the teacher itself; without one there is an input that nobody gives. */
 static void check_own_loss(void) {
     const ModelSetting own[] = {{"own", "forward"}};
-    RunTeacher from = {"tests/models/distilled.lua", NULL, 0, {"forward", 0.5, 1, 0.5, false}};
+    RunTeacher from = {
+        "tests/models/distilled.lua", NULL, 0, {"forward", 0.5, 1, 0.5, false, 0, 0}};
     Run run;
     check_begin("a loss that reads the teacher itself");
     run_teacher = &from;

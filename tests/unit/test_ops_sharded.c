@@ -2,9 +2,8 @@
  * once, each part compared with that part of the whole value in float64.
  *
  * Would catch: a shard that takes itself for the first one (tokens, positions, dropout masks),
- * padding that is read or not written as zero, a message over the wrong ranks, axis or reduction.
- * Sizes are not multiples of the mesh. Leaves' names say what their numbers are like (op_cases.h);
- * a partial leaf is split among the ranks (kernel_run.h). */
+ * padding read or not written as zero, a message over the wrong ranks, axis or reduction. No size
+ * is a multiple of the mesh's. Names say what leaves are like; ranks share partial ones. */
 #include "tests/support/kernel_run.h"
 #include "tests/support/op_cases.h"
 #include "tests/unit/check.h"
@@ -92,6 +91,7 @@ static const ShardedCase CASES[] = {
     DIVERGENCE("0"),
     DIVERGENCE("0.3"),
     DIVERGENCE("1"),
+    STORED_DIVERGENCE,
     {"rotary, positions divided", "t=1, d=3, p=1", false,
      PARAM(0, "",
            "batch=2, seq=7/d, heads=2, head=6]") "%1 = rotary(%0) {seq=seq, head=head, base=100, "

@@ -95,6 +95,7 @@ static inline Model *run_load_model(Run *run, const char *path, const ModelSetti
     const RunTeacher *from = run_teacher;
     Model *model =
         model_load_student(run->arena, path, settings, n_settings, batch, &from->how, run->diag);
+    if (from->how.stored) return model;
     Model *teacher =
         model_load(run->arena, from->path, from->settings, from->n_settings, batch, run->diag);
     if (!model || !teacher || !teacher_join(run->arena, model, teacher, run->diag)) return NULL;
@@ -221,6 +222,16 @@ static inline void fill_numbers(const Plan *plan, int step, float *const numbers
     }
 }
 
+/* Words of a teacher at each label, other ones at each, that have 0.5, 0.25, ... each. */
+static inline void fill_stored(const Plan *plan, int step, int32_t *words, float *logprobs) {
+    const int64_t n_words = plan_stored_words(plan);
+    for (int64_t i = 0; i < plan->global_batch * plan->seq * n_words; i++) {
+        const int64_t k = i % n_words;
+        words[i] = (int32_t)((7 * (i / n_words) + 13 * step + 5 * k) % plan->vocab);
+        logprobs[i] = -0.7f * (float)(k + 1);
+    }
+}
+
 /* Tokens and labels of a step: the same for every layout. */
 static inline void fill_batch(const Plan *plan, int step, int32_t *tokens, int32_t *labels) {
     uint64_t state = 88172645463325252ull + (uint64_t)step * 1000003u;
@@ -255,8 +266,13 @@ static inline bool run_steps_from(Run *run, int first, int n_steps, double learn
         numbers[i] = ARENA_ARRAY(run->arena, float, n);
         engine_set_numbers(run->engine, (TokenNumbers)i, numbers[i]);
     }
+    const size_t n_stored = n * (size_t)plan_stored_words(run->plan);
+    int32_t *words = ARENA_ARRAY(run->arena, int32_t, n_stored + 1);
+    float *logprobs = ARENA_ARRAY(run->arena, float, n_stored + 1);
+    if (n_stored) engine_set_stored(run->engine, words, logprobs);
     for (int step = first; step < first + n_steps; step++) {
         StepResult result;
+        fill_stored(run->plan, step, words, logprobs);
         fill_batch(run->plan, step, tokens, labels);
         fill_numbers(run->plan, step, numbers);
         if (!engine_step(run->engine, step + 1, tokens, labels, learning_rate, &result,

@@ -423,10 +423,11 @@ static void stage(CudaEngine *cuda) {
     for (int i = 0; i < N_TOKEN_NUMBERS; i++) {
         unsigned char *numbers = slot + cuda->numbers_at[i];
         if (cuda->numbers_at[i] == 0) continue;
+        const size_t bytes = sequence * (size_t)plan_numbers_row(plan, (TokenNumbers)i);
         if (input->numbers[i]) {
-            memcpy(numbers, input->numbers[i], labels);
+            memcpy(numbers, input->numbers[i], bytes);
         } else {
-            memset(numbers, 0, labels);
+            memset(numbers, 0, bytes);
         }
     }
 }

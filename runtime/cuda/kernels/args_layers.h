@@ -76,6 +76,19 @@ typedef struct DivergenceArgs {
     void *out;
 } DivergenceArgs;
 
+/* stored.cu: s and out as x above; words, logprobs [rows, n_words]; the others [rows] (runtime/cpu/
+ * stored.h). */
+typedef struct StoredArgs {
+    int64_t rows, offset;
+    int32_t n_local, n_valid, n_words;
+    const void *s;
+    const int32_t *words;
+    const float *logprobs, *lse, *on, *off, *dvalue;
+    float *sum, *tail, *known;
+    void *out;
+} StoredArgs;
+enum { STORED_TILE = 4096 }; /* columns that are looked at together */
+
 /* documents.cu: tokens [rows, n]; starts, places, or ends, or hashes of `by` tokens less than
  * `count` (ir/ngram.h), [rows, kept] (runtime/cpu/documents.h). What is kept are positions `first`
  * on, from number `split` of them on those `second` on. */
