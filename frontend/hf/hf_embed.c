@@ -202,16 +202,15 @@ static bool write_file(Arena *arena, const char *dir, const char *name, json_t *
 /* What sentence-transformers puts before texts is no part of a model: it stays as `like` has it. */
 static bool write_prompts(Arena *arena, const char *dir, const char *like, Diag *diag) {
     static const char NAME[] = "config_sentence_transformers.json";
-    static const char *const KEPT[] = {"prompts", "default_prompt_name"};
     const char *path = like ? arena_printf(arena, "%s/%s", like, NAME) : NULL;
     json_t *theirs = NULL;
     if (path && access(path, F_OK) == 0 && !(theirs = read_json(arena, path, diag))) return false;
-    json_t *config =
-        json_pack("{s:{}, s:n, s:s}", KEPT[0], KEPT[1], "similarity_fn_name", "cosine");
-    for (int i = 0; i < 2 && config; i++) {
-        json_t *value = json_object_get(theirs, KEPT[i]);
-        if (value) json_object_set(config, KEPT[i], value);
-    }
+    json_t *config = json_pack("{s:{}, s:n, s:s}", "prompts", "default_prompt_name",
+                               "similarity_fn_name", "cosine");
+    json_t *prompts = json_object_get(theirs, "prompts");
+    json_t *first = json_object_get(theirs, "default_prompt_name");
+    if (config && json_is_object(prompts)) json_object_set(config, "prompts", prompts);
+    if (config && json_is_string(first)) json_object_set(config, "default_prompt_name", first);
     json_decref(theirs);
     return write_file(arena, dir, NAME, config, diag);
 }
