@@ -83,7 +83,7 @@ bool train_embed_rows(TrainEmbed *embed, TokenBuffer *buffer, Diag *diag) {
 EmbedPool *train_embed_pool(TrainEmbed *embed, int64_t n_rows) {
     if (!embed->reads || embed->n_pools == 0) return NULL;
     EmbedPool *pool = embed->pools[embed->n_pools - 1];
-    embed_use_rows(pool, n_rows);
+    embed_use_rows(pool, n_rows, &embed->totals);
     return pool;
 }
 
@@ -112,5 +112,15 @@ void train_embed_print(const TrainEmbed *embed) {
         printf("        %" PRId64 " rows have fewer groups: the last, or where texts would be "
                "there twice\n",
                t->n_short);
+    }
+    if (t->n_torn > 0) {
+        printf("        %" PRId64 " groups have a negative that is their query or answer, too: "
+               "they learn nothing good\n",
+               t->n_torn);
+    }
+    if (t->n_shared > 0) {
+        printf("        %" PRId64 " of %" PRId64 " groups of validation have a query or an answer "
+               "that is learned from, too: --val FILE has others\n",
+               t->n_shared, t->n_apart);
     }
 }

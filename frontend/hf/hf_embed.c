@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -129,7 +130,14 @@ static bool read_modules(Arena *arena, const char *dir, const char *path, const 
         json_t *json = read_json(arena, config, diag);
         if (!json) return false;
         *out_pooling = pooling_of(json);
+        const bool leaves_out = json_is_false(json_object_get(json, "include_prompt"));
         json_decref(json);
+        if (*out_pooling && leaves_out) {
+            diag_error(diag, (SourceLoc){config, 0},
+                       "leaves prompts out of vectors (include_prompt is false), which is not "
+                       "supported");
+            return false;
+        }
         if (*out_pooling) continue;
         diag_error(diag, (SourceLoc){config, 0},
                    "says no pooling that is supported; mean, cls and lasttoken are, by themselves");
@@ -146,11 +154,9 @@ static bool read_length(Arena *arena, const char *dir, ModelSetting *out, int *c
     json_t *json = read_json(arena, path, diag);
     if (!json) return false;
     const json_t *length = json_object_get(json, "max_seq_length");
-    const int64_t value = json_is_integer(length) ? (int64_t)json_integer_value(length)
-                          : json_is_real(length)  ? (int64_t)json_real_value(length)
-                                                  : 0;
-    if (value > 0 && value <= INT32_MAX) {
-        out[(*count)++] = (ModelSetting){"embed_length", arena_printf(arena, "%" PRId64, value)};
+    const double value = json_number_value(length); /* "as many as there are" is 1e30 */
+    if (value >= 1 && value <= INT32_MAX) {
+        out[(*count)++] = (ModelSetting){"embed_length", arena_printf(arena, "%.0f", floor(value))};
     }
     json_decref(json);
     return true;
@@ -193,8 +199,25 @@ static bool write_file(Arena *arena, const char *dir, const char *name, json_t *
     return good;
 }
 
+/* What sentence-transformers puts before texts is no part of a model: it stays as `like` has it. */
+static bool write_prompts(Arena *arena, const char *dir, const char *like, Diag *diag) {
+    static const char NAME[] = "config_sentence_transformers.json";
+    const char *path = like ? arena_printf(arena, "%s/%s", like, NAME) : NULL;
+    json_t *theirs = NULL;
+    if (path && access(path, F_OK) == 0 && !(theirs = read_json(arena, path, diag))) return false;
+    json_t *config = json_pack("{s:{}, s:n, s:s}", "prompts", "default_prompt_name",
+                               "similarity_fn_name", "cosine");
+    json_t *prompts = json_object_get(theirs, "prompts");
+    json_t *first = json_object_get(theirs, "default_prompt_name");
+    if (config && json_is_object(prompts)) json_object_set(config, "prompts", prompts);
+    if (config && json_is_string(first)) json_object_set(config, "default_prompt_name", first);
+    json_decref(theirs);
+    return write_file(arena, dir, NAME, config, diag);
+}
+
 /* By names that sentence-transformers has had from its beginning. */
-bool hf_embed_write(Arena *arena, const Model *model, const char *dir, Diag *diag) {
+bool hf_embed_write(Arena *arena, const Model *model, const char *dir, const char *like,
+                    Diag *diag) {
     const char *pooling = hf_embed_pooling(model);
     const Setting *width = settings_find(&model->settings, "model");
     static const char MODULES[] =
@@ -216,8 +239,5 @@ bool hf_embed_write(Arena *arena, const Model *model, const char *dir, Diag *dia
                       json_pack("{s:I, s:b}", "max_seq_length", (json_int_t)length_of(model),
                                 "do_lower_case", 0),
                       diag) &&
-           write_file(arena, dir, "config_sentence_transformers.json",
-                      json_pack("{s:{}, s:n, s:s}", "prompts", "default_prompt_name",
-                                "similarity_fn_name", "cosine"),
-                      diag);
+           write_prompts(arena, dir, like, diag);
 }

@@ -28,7 +28,9 @@ int hf_embed_exported(Arena *arena, const Model *model, ModelSetting *out);
  * that is not supported; reported. */
 bool hf_embed_read(Arena *arena, const char *dir, const HfFamily *family, ModelSetting *out,
                    int *out_count, Diag *diag);
-/* Writes what is beside config.json into the folder. False: reported. */
-bool hf_embed_write(Arena *arena, const Model *model, const char *dir, Diag *diag);
+/* Writes what is beside config.json into the folder, with the prompts of `like` (NULL: there are
+ * none). False: reported. */
+bool hf_embed_write(Arena *arena, const Model *model, const char *dir, const char *like,
+                    Diag *diag);
 
 #endif

@@ -422,7 +422,8 @@ bool hf_export_write(HfExport *export, const char *dir, Diag *diag) {
                hf_write_json(export->arena, temporary, "config.json", export->config, diag) &&
                copy_others(export, temporary, diag) && write_weights(export, temporary, diag);
         if (hf_embed_pooling(export->model)) {
-            fine = fine && hf_embed_write(export->arena, export->model, temporary, diag);
+            fine =
+                fine && hf_embed_write(export->arena, export->model, temporary, export->like, diag);
         }
     }
     if (fine && rename(temporary, name) != 0) fine = fail_folder(dir, "cannot be made", diag);

@@ -64,6 +64,7 @@ static const HfKey GPT_KEYS[] = {
     {.key = "attn_pdrop", .kind = HF_WRITTEN, .absent = "0.0"},
     {.key = "embd_pdrop", .kind = HF_WRITTEN, .absent = "0.0"},
     {.key = "resid_pdrop", .kind = HF_WRITTEN, .absent = "0.0"},
+    ONLY_CAUSAL,
     COMMON_KEYS,
     {.key = NULL}};
 

@@ -360,6 +360,7 @@ static const HfKey LLAMA_KEYS[] = {
     {.key = "bos_token_id", .kind = HF_WRITTEN, .absent = "128000", .types = "cwm"},
     /* Phi 3 and ERNIE 4.5 were published beside their code, before transformers had the same. */
     {.key = "auto_map", .kind = HF_FIXED, .absent = "null", .types = NO_CODE_BESIDE},
+    ONLY_CAUSAL,
     KEYS_OF_ALL,
     {.key = NULL}};
 
@@ -449,6 +450,7 @@ static const HfKey GEMMA_KEYS[] = {
     {.key = "attention_bias", .kind = HF_FIXED, .absent = "false"},
     {.key = "use_bidirectional_attention", .kind = HF_FIXED, .absent = "false"},
     {.key = "attention_dropout", .kind = HF_WRITTEN, .absent = "0.0"},
+    ONLY_CAUSAL,
     COMMON_KEYS,
     {.key = NULL}};
 

@@ -410,6 +410,7 @@ static const HfKey MOE_KEYS[] = {
     /* Published beside their code, before transformers had the same. */
     {.key = "auto_map", .kind = HF_FIXED, .absent = "null",
      .types = "mixtral qwen2_moe qwen3_moe olmoe glm4_moe granitemoe granitemoeshared exaone_moe"},
+    ONLY_CAUSAL,
     KEYS_OF_ALL,
     {.key = NULL}};
 
@@ -546,6 +547,7 @@ static const HfKey DEEPSEEK_KEYS[] = {
     {.key = "rope_scaling.attention_factor", .kind = HF_FIXED, .absent = "null"},
     {.key = "rope_scaling.truncate", .kind = HF_FIXED, .absent = "true"},
     {.key = "attention_dropout", .kind = HF_WRITTEN, .absent = "0.0"},
+    ONLY_CAUSAL,
     KEYS_OF_ALL,
     {.key = NULL}};
 
@@ -622,6 +624,7 @@ static const HfKey GPTOSS_KEYS[] = {
     {.key = "rope_scaling.mscale_all_dim", .kind = HF_FIXED, .absent = "null"},
     {.key = "attention_dropout", .kind = HF_WRITTEN, .absent = "0.0"},
     {.key = "auto_map", .kind = HF_FIXED, .absent = "null"},
+    ONLY_CAUSAL,
     KEYS_OF_ALL,
     {.key = NULL}};
 
@@ -715,6 +718,7 @@ static const HfKey LLAMA4_KEYS[] = {
     {.key = "rope_scaling.original_max_position_embeddings", .setting = "rotary_context",
      .kind = HF_INTEGER, WITH_LLAMA3},
     {.key = "attention_dropout", .kind = HF_WRITTEN, .absent = "0.0"},
+    ONLY_CAUSAL,
     COMMON_KEYS,
     {.key = NULL}};
 

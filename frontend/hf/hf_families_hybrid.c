@@ -525,6 +525,7 @@ static const HfKey HYBRID_KEYS[] = {
     {.key = "attention_dropout", .kind = HF_WRITTEN, .absent = "0.0", WITH_ATTENTION},
     /* Else transformers takes one that a small vocabulary lacks. */
     {.key = "pad_token_id", .kind = HF_WRITTEN, .absent = "null", OF_OLMO},
+    ONLY_CAUSAL,
     COMMON_KEYS,
     {.key = NULL}};
 

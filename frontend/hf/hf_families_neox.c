@@ -223,6 +223,7 @@ static const HfKey NEOX_KEYS[] = {
     /* Falcon was published beside its code, before transformers had the same. */
     {.key = "auto_map", .kind = HF_FIXED, .absent = "null",
      .types = "gpt_neox phi starcoder2 gptj"},
+    ONLY_CAUSAL,
     KEYS_OF_ALL,
     {.key = NULL}};
 

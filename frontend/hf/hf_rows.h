@@ -16,6 +16,10 @@ extern const char *const HF_NO_FREQUENCIES[]; /* what older files have of rotary
 /* Of an HfType without them. */
 #define NO_EXPERTS NULL, NULL, NULL
 
+/* Of decoders: one whose tokens see all of a text is another model, such as one of embeddings. */
+#define ONLY_CAUSAL                                                                                \
+    { .key = "is_causal", .kind = HF_FIXED, .absent = "true" }
+
 /* What is computed otherwise than these families do. */
 #define COMMON_KEYS {.key = "auto_map", .kind = HF_FIXED, .absent = "null"}, KEYS_OF_ALL
 #define KEYS_OF_ALL                                                                                \

@@ -19,6 +19,9 @@ void embed_add_totals(EmbedTotals *sum, const EmbedTotals *more) {
     sum->n_kept += more->n_kept;
     sum->n_cut += more->n_cut;
     sum->n_short += more->n_short;
+    sum->n_torn += more->n_torn;
+    sum->n_apart += more->n_apart;
+    sum->n_shared += more->n_shared;
 }
 
 /* --- texts --- */
@@ -45,6 +48,30 @@ static bool measure(const TokenBuffer *buffer, const EmbedRowOptions *options, s
     return fine;
 }
 
+/* A text's tokens where each may have `most`: one at least besides those around it. */
+static size_t kept_length(const EmbedText *text, size_t most) {
+    const size_t least = text->n_around < text->length ? text->n_around + 1 : text->length;
+    return text->length <= most ? text->length : most > least ? most : least;
+}
+
+/* False: reported. */
+static bool check_text(const EmbedText *text, bool fine, int64_t number,
+                       const EmbedRowOptions *options, Diag *diag) {
+    if (!fine) {
+        diag_error(diag, NO_LOC,
+                   "text %" PRId64 " has the token %" PRIu32 ", which stands behind texts: plan "
+                   "with --set padding= (of decoders documents=), a token that no text has",
+                   number, options->pad);
+        return false;
+    }
+    if (kept_length(text, options->length) <= options->length) return true;
+    diag_error(diag, NO_LOC,
+               "text %" PRId64 ": texts of at most %zu tokens have no room for one beside the %zu "
+               "around it: a larger --set embed_length= (of BERT's positions=)",
+               number, options->length, text->n_around);
+    return false;
+}
+
 EmbedText *embed_find_texts(const TokenBuffer *buffer, const EmbedRowOptions *options,
                             int64_t *out_count, Diag *diag) {
     size_t n_documents = 0;
@@ -57,11 +84,9 @@ EmbedText *embed_find_texts(const TokenBuffer *buffer, const EmbedRowOptions *op
         next = begin + 1;
         while (next < buffer->n_tokens && !(buffer->marks[next] & TOKEN_BEGINS)) next++;
         if (!(buffer->marks[next - 1] & TOKEN_COUNTS)) BUG("a text without a role");
-        if (measure(buffer, options, begin, next, &texts[(*out_count)++])) continue;
-        diag_error(diag, NO_LOC,
-                   "text %" PRId64 " has the token %" PRIu32 ", which stands behind texts: plan "
-                   "with --set padding= (of decoders documents=), a token that no text has",
-                   *out_count, options->pad);
+        EmbedText *text = &texts[(*out_count)++];
+        const bool fine = measure(buffer, options, begin, next, text);
+        if (check_text(text, fine, *out_count, options, diag)) continue;
         free(texts);
         return NULL;
     }
@@ -114,6 +139,14 @@ static bool clashes(const Grouping *g, int64_t group) {
     return false;
 }
 
+/* Is a text that is to be no answer the query or its answer, too? */
+static bool is_torn(const EmbedText *texts, size_t count) {
+    for (size_t k = 2; k < count; k++) {
+        if (texts[k].hash == texts[0].hash || texts[k].hash == texts[1].hash) return true;
+    }
+    return false;
+}
+
 /* Those of the next window; what is passed over stays, in its order, for the next ones. */
 static void choose(Grouping *g) {
     const int64_t left = g->n_groups - g->head;
@@ -132,12 +165,6 @@ static void choose(Grouping *g) {
     }
     g->head += at - (int64_t)n_kept;
     for (size_t i = 0; i < n_kept; i++) g->order[g->head + (int64_t)i] = kept[i];
-}
-
-/* A text's tokens where each may have `most`: one at least besides those around it. */
-static size_t kept_length(const EmbedText *text, size_t most) {
-    const size_t least = text->n_around < text->length ? text->n_around + 1 : text->length;
-    return text->length <= most ? text->length : most > least ? most : least;
 }
 
 static size_t row_length(const Grouping *g, size_t most) {
@@ -259,6 +286,7 @@ bool embed_rows(TokenBuffer *buffer, const EmbedRowOptions *options, EmbedPool *
     create_pool(pool, n_texts);
     for (int64_t i = 0; i < pool->n_groups; i++) {
         pool->epoch_groups[i] = shuffle_pick(pool->n_groups, 0, i);
+        out->n_torn += is_torn(pool->texts + i * (int64_t)options->count, options->count);
     }
     pool->n_rows = divide(pool, pool->epoch_groups, pool->groups, pool->row_ends);
     bool good = true;
@@ -283,8 +311,38 @@ void embed_release(EmbedPool *pool) {
     *pool = (EmbedPool){0};
 }
 
-void embed_use_rows(EmbedPool *pool, int64_t n_rows) {
+static int by_number(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The query (which 0) or its answer (1) of a group of the rows. */
+static const uint64_t *hash_of(const EmbedPool *pool, int64_t group, int which) {
+    return &pool->texts[pool->groups[group] * (int64_t)pool->options.count + which].hash;
+}
+
+/* Of the groups from `first` on: those whose query or answer is one of a group before. */
+static int64_t count_shared(const EmbedPool *pool, int64_t first) {
+    uint64_t *known = memory_alloc((size_t)(2 * first + 1) * sizeof(*known));
+    int64_t n = 0;
+    for (int64_t i = 0; i < 2 * first; i++) known[i] = *hash_of(pool, i / 2, (int)(i % 2));
+    qsort(known, (size_t)(2 * first), sizeof(*known), by_number);
+    for (int64_t i = first; i < pool->n_groups; i++) {
+        bool shared = false;
+        for (int k = 0; k < 2; k++) {
+            shared |= bsearch(hash_of(pool, i, k), known, (size_t)(2 * first), sizeof(*known),
+                              by_number) != NULL;
+        }
+        n += shared;
+    }
+    free(known);
+    return n;
+}
+
+void embed_use_rows(EmbedPool *pool, int64_t n_rows, EmbedTotals *out) {
     if (n_rows < 1 || n_rows > pool->n_rows) BUG("%" PRId64 " rows", n_rows);
+    out->n_apart += pool->n_groups - pool->row_ends[n_rows - 1];
+    out->n_shared += count_shared(pool, pool->row_ends[n_rows - 1]);
     pool->n_rows = n_rows;
     pool->n_groups = pool->row_ends[n_rows - 1];
     pool->epoch = -1;

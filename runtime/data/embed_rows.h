@@ -28,6 +28,8 @@ typedef struct EmbedTotals {
     int64_t n_kept;            /* tokens that are in windows, likewise */
     int64_t n_cut;             /* texts */
     int64_t n_short;           /* windows of fewer groups */
+    int64_t n_torn; /* groups that have a text as what is no answer, and otherwise, too */
+    int64_t n_apart, n_shared; /* groups that are not learned from; whose query or answer is */
 } EmbedTotals;
 
 void embed_add_totals(EmbedTotals *sum, const EmbedTotals *more);
@@ -39,8 +41,8 @@ typedef struct EmbedText {
     uint64_t hash; /* of its tokens */
 } EmbedText;
 
-/* All documents of the buffer, from malloc. NULL: one has `pad` within, or there is none; reported.
- */
+/* All documents of the buffer, from malloc. NULL: one has `pad` within, or no room beside what is
+ * around it, or there is none; reported. */
 EmbedText *embed_find_texts(const TokenBuffer *buffer, const EmbedRowOptions *options,
                             int64_t *out_count, Diag *diag);
 /* How many tokens a text has where it may have `most`, and these (out may be NULL). */
@@ -69,8 +71,8 @@ typedef struct EmbedPool {
 bool embed_rows(TokenBuffer *buffer, const EmbedRowOptions *options, EmbedPool *pool,
                 EmbedTotals *out, Diag *diag);
 void embed_release(EmbedPool *pool);
-/* From now on the pool is of the groups of its first n_rows rows. */
-void embed_use_rows(EmbedPool *pool, int64_t n_rows);
+/* From now on the pool is of the groups of its first n_rows rows; counts others in n_apart. */
+void embed_use_rows(EmbedPool *pool, int64_t n_rows, EmbedTotals *out);
 /* A row of an epoch from 1 on, as a dataset gives it: tokens, labels [seq]. Depends on the pool,
  * seed, epoch and number (of as many as the pool has) only. */
 void embed_epoch_row(EmbedPool *pool, uint64_t seed, int64_t epoch, int64_t row, int32_t *tokens,

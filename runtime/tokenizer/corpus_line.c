@@ -508,9 +508,12 @@ static bool put_text(const Line *line, const json_t *text, const char *prefix, u
     const CorpusOptions *options = line->options;
     if (!json_is_string(text)) {
         diag_error(line->diag, line->loc, "%s is no text",
-                   role == 0   ? "the query"
-                   : role == 1 ? "what answers the query"
-                               : "a text");
+                   role == 0              ? "the query"
+                   : role == 1            ? "what answers the query"
+                   : role < CORPUS_TEXT   ? "a negative"
+                   : role == CORPUS_TEXT  ? "what is to have a vector"
+                   : role == CORPUS_FIRST ? "'sentence1'"
+                                          : "'sentence2'");
         return false;
     }
     TokenRun run = begin_run(line);
@@ -576,7 +579,7 @@ static bool run_group(const Line *line, const json_t *query, const json_t *answe
     json_t *negatives = list_negatives(line);
     const size_t n = json_array_size(negatives), most = CORPUS_MOST_TEXTS - 2;
     bool good = texts == CORPUS_ANY_TEXTS ? n <= most : n == (size_t)texts - 2;
-    if (!good && texts == CORPUS_ANY_TEXTS) {
+    if (!good && (texts == CORPUS_ANY_TEXTS || n > most)) {
         diag_error(line->diag, line->loc, "%zu negatives; at most %zu", n, most);
     } else if (!good) {
         diag_error(line->diag, line->loc,

@@ -96,11 +96,17 @@ result 'the same weights' "$(cmp "$folder/out_st/model.safetensors" "$folder/out
 works 'rows of several texts are one in the export' 'BertModel' export "$w" -o "$folder/trained"
 result 'of so many positions' "$(grep -q '"max_position_embeddings": 24' "$folder/trained/config.json" || cat "$folder/trained/config.json")"
 cp -r $st "$folder/dense"
+echo '{"prompts": {"query": "ask: "}, "default_prompt_name": "query"}' >"$folder/dense/config_sentence_transformers.json"
+run export "$folder/in.st" --like "$folder/dense" -o "$folder/out_prompts"
+result 'with the prompts of --like' "$(tr -d ' \n' <"$folder/out_prompts/config_sentence_transformers.json" | grep -F '"prompts":{"query":"ask:"}' |
+    grep -qF '"default_prompt_name":"query"' || cat "$folder/out_prompts/config_sentence_transformers.json")"
 sed -i 's/Normalize"/Dense"/' "$folder/dense/modules.json"
 fails 'another module' 2 "has a module 'Dense', which is not supported" import "$folder/dense" -o "$folder/x"
 sed -i 's/Dense"/Normalize"/' "$folder/dense/modules.json"
 echo '{"pooling_mode": "max"}' >"$folder/dense/1_Pooling/config.json"
 fails 'another pooling' 2 'says no pooling that is supported' import "$folder/dense" -o "$folder/x"
+echo '{"pooling_mode": "mean", "include_prompt": false}' >"$folder/dense/1_Pooling/config.json"
+fails 'vectors without prompts' 2 'include_prompt is false' import "$folder/dense" -o "$folder/x"
 
 # --- what cannot be ---
 bad() { # NAME TEXT LINE
@@ -112,11 +118,14 @@ bad 'a number for an answer' 'what answers the query is no text' '{"query": "a",
 bad 'an empty list' 'no text answers the query: the list is empty' '{"query": "a", "pos": []}'
 bad 'a negative too many' "1 negative, and the plan's groups have 0: plan with --set embed_negatives=1" \
     '{"query": "a", "positive": "b", "negatives": ["c"]}'
+bad 'more negatives than can be' '63 negatives; at most 62' \
+    "{\"query\": \"a\", \"positive\": \"b\", \"neg\": [$(printf '"c",%.0s' {1..62})\"c\"]}"
 bad 'a score' "'sentence1' and 'sentence2' with a score" '{"sentence1": "a", "sentence2": "b", "score": 1}'
 echo '{"query": "[PAD]", "positive": "b"}' >"$folder/one.jsonl"
 run train "${small[@]}" --special --data "$folder/one.jsonl" --val-fraction 0 --steps 1
 [[ $status -eq 2 && $err == *'has the token 0, which stands behind texts'* ]]
 result 'a text with what stands behind texts' "$([ $? -eq 0 ] || echo "$err")"
+fails 'no room in a text' 2 'texts of at most 2 tokens have no room' evaluate "${weights[@]}" --set embed_length=2 --data "$test"
 fails 'plain text' 2 'texts for vectors are lines of a file' train "${small[@]}" --data tests/cli/cases.sh --steps 1
 fails 'packed' 2 '--pack: texts for vectors are packed already' train "${small[@]}" --pack --data "$train" --steps 1
 fails 'without a tokenizer' 2 'which --tokenizer FILE takes apart' train "${model[@]}" --set embedding=mean \

@@ -241,7 +241,7 @@ static inline void test_mutations(const char *name, const char *file, size_t mos
             bytes[at] = (char)(state >> 40 & 1 ? digit : (unsigned char)(state >> 32));
             if (state % 31 == 0) size = at;
         }
-        put_file(path, bytes, size);
+        put_file(path, i > 0 ? bytes : good, i > 0 ? size : length); /* the first is as it was */
         bool opened = hf_import_open(own, dir, NULL, NULL, 0, &imported, own_diag);
         if (opened) hf_import_close(&imported);
         n_good += opened;

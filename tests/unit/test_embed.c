@@ -96,6 +96,9 @@ static void test_rows(void) {
                "no room for 2 groups of 2 texts, with a token");
     check_rows("ab0|c1|ab0|d1", pairs, false, "ab.d........|ab.c........",
                " 0 2        | 0 2        ", NULL);
+    few.length = 2;
+    check_rows("a0|BbE1", few, false, "", "",
+               "text 2: texts of at most 2 tokens have no room for one beside the 2 around it");
     check_rows("a.b0|c1", last, false, "", "", "text 1 has the token 46, which stands behind");
     check_rows("ab.0|c1", pairs, false, "", "", "text 1 has the token 46, which stands behind");
     check_rows("ab.0|c1", last, false, "ab..c.......", "  0 2       ", NULL);
@@ -106,7 +109,11 @@ static void check_epochs(EmbedPool *pool, const TokenBuffer *rows) {
     enum { KEPT = 7, SEQ = 24 };
     int times[3][26 * 256] = {{0}}, moved = 0; /* by the two letters of an answer */
     int32_t tokens[SEQ], labels[SEQ], again[SEQ], unused[SEQ];
-    embed_use_rows(pool, KEPT);
+    EmbedTotals totals = {0};
+    embed_use_rows(pool, KEPT, &totals);
+    /* Each query has four answers, some of them in rows that are kept. */
+    CHECK(totals.n_apart == 40 - pool->n_groups && totals.n_shared == totals.n_apart,
+          "%d groups apart, %d shared", (int)totals.n_apart, (int)totals.n_shared);
     for (int epoch = 0; epoch < 3; epoch++) {
         for (int row = 0; row < KEPT; row++) {
             if (epoch > 0) embed_epoch_row(pool, 5, epoch, row, tokens, labels);
@@ -170,6 +177,25 @@ static void test_duplicates(void) {
         }
     }
     check_epochs(&pool, &buffer);
+    embed_release(&pool);
+    token_buffer_release(&buffer);
+    diag_destroy(diag);
+}
+
+/* What cannot be learned, and what validation has that is learned from. */
+static void test_warnings(void) {
+    static const EmbedRowOptions OPTIONS = {
+        .seq = 12, .groups = 1, .count = 3, .length = 8, .pad = '.'};
+    check_begin("embed: negatives that are answers, and texts of both parts, are counted");
+    Diag *diag = diag_create();
+    TokenBuffer buffer = make_texts("a0|b1|b2|c0|d1|c2|e0|e1|b2|f0|g1|n2", diag);
+    EmbedTotals totals, parts = {0};
+    EmbedPool pool;
+    CHECK(embed_rows(&buffer, &OPTIONS, &pool, &totals, diag), "%s", diag_text(diag));
+    CHECK(totals.n_torn == 2, "%d of 2", (int)totals.n_torn);
+    embed_use_rows(&pool, 2, &parts);
+    CHECK(parts.n_apart == 2 && parts.n_shared == 0, "%d of %d shared", (int)parts.n_shared,
+          (int)parts.n_apart);
     embed_release(&pool);
     token_buffer_release(&buffer);
     diag_destroy(diag);
@@ -533,6 +559,7 @@ int main(void) {
     Arena *arena = arena_create();
     test_rows();
     test_duplicates();
+    test_warnings();
     test_scores();
     test_losses();
     test_layouts();

@@ -68,6 +68,7 @@ static const BadConfig BAD[] = {
     {"helium", "head_dim", "8", "is [16, 16]; by the configuration it is [32, 16]"},
     {"gemma", "hidden_act", "\"relu\"", "'hidden_act' is \"relu\", which is not supported"},
     {"arcee", "mlp_bias", "true", "'mlp_bias' is true, which is not supported; only false is"},
+    {"arcee", "is_causal", "false", "'is_causal' is false, which is not supported; only true is"},
     {"nemotron", "partial_rotary_factor", "2", "has 'partial_rotary_factor' twice"},
     {"hunyuan_v1_dense", "rope_parameters", "{\"rope_type\": \"dynamic\", \"alpha\": -2}",
      "says 'rope_scaling.alpha' -2 for heads of 8; it must be a number more than 0, and heads"},
