@@ -446,6 +446,25 @@ static void check_attentions(const char *name) {
     check_end();
 }
 
+/* Rows of bf16 have the same bits whatever rows are beside them: few of them go another way. */
+static void check_few_rows(void) {
+    enum { WIDTH = 290, LENGTH = 300, MOST = 65 };
+    static const int64_t ROWS[] = {9, 16, 33, 64};
+    check_begin("products on tiles: a row's bits do not depend on the others");
+    Numbers a = new_numbers(MOST * (LENGTH + 3), DTYPE_BF16),
+            b = new_numbers(LENGTH * (WIDTH + 1), DTYPE_BF16);
+    float *all = kc_zeros(MOST * (WIDTH + 2)), *few = kc_zeros(MOST * (WIDTH + 2));
+    const TileProduct most = make_product(1, MOST, WIDTH, LENGTH, 0, DTYPE_BF16, DTYPE_F32);
+    CHECK(tile_product(&most, a.x, b.x, all), "no memory");
+    for (int i = 0; i < 4; i++) {
+        const TileProduct p = make_product(1, ROWS[i], WIDTH, LENGTH, 0, DTYPE_BF16, DTYPE_F32);
+        CHECK(tile_product_does(&p) && tile_product(&p, a.x, b.x, few), "not on tiles");
+        CHECK(memcmp(all, few, (size_t)(ROWS[i] * p.ldc) * sizeof(float)) == 0, "%d of %d rows",
+              (int)ROWS[i], MOST);
+    }
+    free_numbers(&a), free_numbers(&b), free(all), free(few);
+}
+
 int main(void) {
     tiles_refuse(true);
     const bool refused = !tiles_ready();
@@ -463,6 +482,7 @@ int main(void) {
     check_not_finite();
     check_threads(200, DTYPE_F32);
     check_threads(1000, DTYPE_BF16);
+    check_few_rows();
     check_attentions("attention on tiles, imitated");
     tiles_imitate(false);
     if (has_tiles) {
@@ -471,6 +491,7 @@ int main(void) {
         check_not_finite();
         check_threads(200, DTYPE_F32);
         check_threads(1000, DTYPE_BF16);
+        check_few_rows();
         check_attentions("attention on tiles, by the processor");
     }
     return check_report();
