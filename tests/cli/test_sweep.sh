@@ -42,6 +42,8 @@ fails 'too few to draw' 2 'no more than 2 different' \
     sweep "${tiny[@]}" "${dir[@]}" --vary lr=1,2 --random 3
 fails 'none to stop' 2 'none can be left out' \
     sweep "${tiny[@]}" "${dir[@]}" --vary lr=1,2 --stop-worse 3
+fails 'nothing before the end' 2 'the last rung of run 001 would be its end, step 6' \
+    sweep "${tiny[@]}" "${dir[@]}" --vary lr=1,2 --stop-worse 2 --eval-every 6
 fails 'flag' 2 'is true or false' sweep "${tiny[@]}" "${dir[@]}" --vary max-logit=true,maybe
 fails 'no data file' 2 'No such file' \
     sweep models/gpt.lua --data "$folder/none" "${dir[@]}" --vary lr=1,2
