@@ -119,6 +119,7 @@ run train "${small[@]}" --special --data "$folder/one.jsonl" --val-fraction 0 --
 result 'a text with what stands behind texts' "$([ $? -eq 0 ] || echo "$err")"
 fails 'plain text' 2 'texts for vectors are lines of a file' train "${small[@]}" --data tests/cli/cases.sh --steps 1
 fails 'packed' 2 '--pack: texts for vectors are packed already' train "${small[@]}" --pack --data "$train" --steps 1
+fails 'nothing to compare' 2 'a row has one pair' train "${small[@]}" --set embed_group=1 --data "$train" --steps 1
 fails 'another field' 2 "--field: texts to learn vectors from are in 'query'" train "${small[@]}" --field a --data "$train" --steps 1
 fails 'without a tokenizer' 2 'which --tokenizer FILE takes apart' train "${model[@]}" --set embedding=mean \
     --set embed_group=4 --data "$train" --steps 1
