@@ -286,10 +286,7 @@ static bool leave_out(Work *work, int n_rungs_left) {
     sweep_losses(of, sweep->n_runs, losses);
     for (int r = 0; r < sweep->n_runs; r++) has_any |= isfinite(losses[r]) != 0;
     if (!has_any && sweep->by) {
-        diag_error(work->diag, NO_LOC,
-                   "--by %s: no run's log has such a value up to the rung: see \"values\" in "
-                   "log.jsonl; some come with --eval-every",
-                   sweep->by);
+        sweep_loss_report_absent(sweep->by, work->diag);
         arena_destroy(arena);
         return false;
     }

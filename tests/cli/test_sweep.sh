@@ -150,6 +150,8 @@ result 'the value itself' "$([[ $out == *$'\n'"$best  "*"  $(printf %.4f "$(valu
 by[${#by[@]} - 1]=none
 fails 'by what is not there' 1 "--by none: no run's log has such a value" \
     sweep "${by[@]}" --dir "$folder/by-none" --stop-worse 3 --quiet
+fails 'nor at the end' 1 "--by none: no run's log has such a value" \
+    sweep "${by[@]:0:${#by[@]}-4}" --vary lr=1e-3 --by none --dir "$folder/by-end" --quiet
 result 'none is left out' "$(ls "$folder"/by-none/*/result.json 2>/dev/null)"
 
 # --- interrupted ---
