@@ -550,8 +550,7 @@ static json_t *list_negatives(const Line *line) {
         char key[24];
         snprintf(key, sizeof(key), "negative_%d", i);
         value = json_object_get(line->object, key);
-        if (!value || json_is_null(value)) break;
-        json_array_append(all, value);
+        if (value && !json_is_null(value)) json_array_append(all, value);
     }
     return all;
 }

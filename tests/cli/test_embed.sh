@@ -112,6 +112,8 @@ bad 'a number for an answer' 'what answers the query is no text' '{"query": "a",
 bad 'an empty list' 'no text answers the query: the list is empty' '{"query": "a", "pos": []}'
 bad 'a negative too many' "1 negative, and the plan's groups have 0: plan with --set embed_negatives=1" \
     '{"query": "a", "positive": "b", "negatives": ["c"]}'
+bad 'a negative behind one that is missing' "1 negative, and the plan's groups have 0" \
+    '{"query": "a", "positive": "b", "negative_1": null, "negative_2": "c"}'
 bad 'a score' "'sentence1' and 'sentence2' with a score" '{"sentence1": "a", "sentence2": "b", "score": 1}'
 echo '{"query": "[PAD]", "positive": "b"}' >"$folder/one.jsonl"
 run train "${small[@]}" --special --data "$folder/one.jsonl" --val-fraction 0 --steps 1
