@@ -55,6 +55,8 @@ fails 'folder of a file' 2 "a file's name alone" \
 fails 'no folder there' 2 'Not a directory' sweep "${tiny[@]}" --vary lr=1,2 --dir "$folder/text/a"
 fails 'file as folder' 2 'is no folder' sweep "${tiny[@]}" --vary lr=1,2 --dir "$folder/text"
 fails 'stop-at' 2 'the run has 6 steps' train "${tiny[@]}" --stop-at 7
+run train "${tiny[@]}" --stop-at 2 --metrics "$folder/run.prom" --quiet
+result 'which is not its end' "$([ "$status" -eq 0 ] && grep -q 'state="stopped"} 1' "$folder/run.prom" || echo "$status: $err")"
 printf 'return { {lr = 1e-3}, {lr = {}} }' >"$folder/bad.lua"
 fails 'script' 2 "'lr' is table" sweep "${tiny[@]}" "${dir[@]}" --trials "$folder/bad.lua"
 result 'nothing was made' "$(ls -d "$folder/bad" 2>/dev/null)"
