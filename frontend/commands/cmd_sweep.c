@@ -1,5 +1,6 @@
 /* perilune sweep: many runs of train that differ in some settings, their table and page. */
 #include "frontend/commands/job_args.h"
+#include "frontend/commands/sweep_loss.h"
 #include "frontend/commands/sweep_report.h"
 #include "frontend/commands/sweep_work.h"
 #include "frontend/commands/text_columns.h"
@@ -261,7 +262,12 @@ static bool write_report(const CliArgs *args, const char *dir, Diag *diag) {
         good = cli_write(form == 2 ? page : NULL, &text, diag);
         strbuf_destroy(&text);
     }
-    return good;
+    if (!good || !report->sweep->by || report->n_done == 0) return good;
+    for (int r = 0; r < report->sweep->n_runs; r++) {
+        if (isfinite(report->rows[r].loss)) return true;
+    }
+    sweep_loss_report_absent(report->sweep->by, diag);
+    return false;
 }
 
 /* The folder, with how to start each run by hand. Returns EXIT_DONE, or the exit code: reported. */

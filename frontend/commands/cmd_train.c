@@ -653,9 +653,9 @@ int cmd_train(CliArgs *args) {
         status = !whole ? EXIT_FAILED : run.stopped ? EXIT_INTERRUPTED : EXIT_DONE;
         train_metrics_checkpoint(&run.metrics, run.checkpoint.written_step);
         train_metrics_end(&run.metrics,
-                          !whole        ? RUN_FAILED
-                          : run.stopped ? RUN_STOPPED
-                                        : RUN_FINISHED,
+                          !whole                         ? RUN_FAILED
+                          : run.steps_done < run.n_steps ? RUN_STOPPED
+                                                         : RUN_FINISHED,
                           &run.progress);
         if (run.metrics.failed) status = EXIT_FAILED;
     }

@@ -53,8 +53,10 @@ bool evaluate_problems_check_absent(const CliArgs *args, Diag *diag) {
 
 static bool check_options(const Solving *s) {
     static const CliOption OTHERS[] = {
-        OPT_DATA,  OPT_CHOICES, OPT_PACK,        OPT_PACK_LONG,    OPT_SEPARATOR,
-        OPT_FIELD, OPT_EOT,     OPT_TOKEN_BYTES, OPT_TEACHER_LOAD, OPT_REFERENCE_LOAD};
+        OPT_DATA,         OPT_CHOICES,        OPT_PACK,         OPT_PACK_LONG,
+        OPT_SEPARATOR,    OPT_FIELD,          OPT_EOT,          OPT_TOKEN_BYTES,
+        OPT_TEACHER_LOAD, OPT_REFERENCE_LOAD, OPT_QUERY_PREFIX, OPT_PASSAGE_PREFIX,
+        OPT_VECTORS};
     const CliArgs *args = s->args;
     const bool chat = cli_given(args, OPT_CHAT);
     for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {

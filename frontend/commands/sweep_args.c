@@ -621,6 +621,22 @@ static bool set_rungs(Reading *reading) {
     return false;
 }
 
+/* A rung at a run's end would leave nothing out. */
+static bool check_rungs(const Sweep *sweep, Diag *diag) {
+    for (int r = 0; r < sweep->n_runs && sweep->n_rungs > 0; r++) {
+        const SweepRun *run = &sweep->runs[r];
+        const int64_t last = halving_step(run->n_steps, sweep->stop_worse, sweep->n_rungs,
+                                          sweep->n_rungs - 1, run->eval_every);
+        if (last < run->n_steps) continue;
+        diag_error(diag, NO_LOC,
+                   "--stop-worse %d: the last rung of run %s would be its end, step %" PRId64
+                   ": more --steps, or a smaller --eval-every",
+                   sweep->stop_worse, run->name, run->n_steps);
+        return false;
+    }
+    return true;
+}
+
 int sweep_plan_from_args(CliArgs *args, SweepPlan *out, Diag *diag) {
     Sweep *sweep = &out->sweep;
     Reading reading = {.args = args, .arena = args->arena, .sweep = sweep, .diag = diag};
@@ -640,5 +656,6 @@ int sweep_plan_from_args(CliArgs *args, SweepPlan *out, Diag *diag) {
     set_keys(&reading);
     if (!set_arguments(&reading)) return EXIT_USAGE;
     out->estimates = ARENA_ARRAY(args->arena, SweepEstimate, sweep->n_runs);
-    return plan_runs(&planning);
+    const int status = plan_runs(&planning);
+    return status < 0 && !check_rungs(sweep, diag) ? EXIT_USAGE : status;
 }

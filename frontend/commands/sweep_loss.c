@@ -49,3 +49,10 @@ bool sweep_losses(const SweepLoss *of, int n, double *out) {
     }
     return validated;
 }
+
+void sweep_loss_report_absent(const char *by, Diag *diag) {
+    diag_error(diag, NO_LOC,
+               "--by %s: no run's log has such a value so far: see \"values\" in log.jsonl; some "
+               "come with --eval-every",
+               by);
+}

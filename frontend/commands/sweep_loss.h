@@ -19,4 +19,7 @@ SweepLoss sweep_loss_of(const RunCurve *curve, int64_t step, const char *by);
 /* What n runs are ordered by, NaN for those that do not count. True: it is in validation. */
 bool sweep_losses(const SweepLoss *of, int n, double *out);
 
+/* Reports that no log has the value that runs are to be compared by. */
+void sweep_loss_report_absent(const char *by, Diag *diag);
+
 #endif

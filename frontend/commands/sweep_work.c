@@ -21,7 +21,7 @@
 enum { MOST_JOBS = 256 };
 
 /* What a run has come to. */
-typedef enum RunState { RUN_OPEN, RUN_ENDED, RUN_LEFT_OUT, RUN_HAS_FAILED } RunState;
+typedef enum RunFate { RUN_OPEN, RUN_ENDED, RUN_LEFT_OUT, RUN_HAS_FAILED } RunFate;
 
 typedef struct Slot {
     pid_t pid; /* 0: free */
@@ -33,7 +33,7 @@ typedef struct Work {
     const Sweep *sweep;
     Arena *arena;
     Diag *diag;
-    RunState *states; /* [n_runs] */
+    RunFate *states; /* [n_runs] */
     int64_t *reached; /* [n_runs]: the step that can be gone on from */
     int64_t *targets; /* [n_runs]: of this rung */
     Slot slots[MOST_JOBS];
@@ -286,10 +286,7 @@ static bool leave_out(Work *work, int n_rungs_left) {
     sweep_losses(of, sweep->n_runs, losses);
     for (int r = 0; r < sweep->n_runs; r++) has_any |= isfinite(losses[r]) != 0;
     if (!has_any && sweep->by) {
-        diag_error(work->diag, NO_LOC,
-                   "--by %s: no run's log has such a value up to the rung: see \"values\" in "
-                   "log.jsonl; some come with --eval-every",
-                   sweep->by);
+        sweep_loss_report_absent(sweep->by, work->diag);
         arena_destroy(arena);
         return false;
     }
@@ -380,7 +377,7 @@ int sweep_work(const SweepWork *asked, Diag *diag) {
     const int n = asked->sweep->n_runs;
     Work work = {.asked = asked, .sweep = asked->sweep, .arena = asked->sweep->arena, .diag = diag};
     sigset_t before;
-    work.states = ARENA_ARRAY(work.arena, RunState, n);
+    work.states = ARENA_ARRAY(work.arena, RunFate, n);
     work.reached = ARENA_ARRAY(work.arena, int64_t, n);
     work.targets = ARENA_ARRAY(work.arena, int64_t, n);
     if (!look_back(&work)) return EXIT_USAGE;

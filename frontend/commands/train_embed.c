@@ -73,6 +73,12 @@ void train_embed_options(const TrainEmbed *embed, const CliArgs *args, bool any,
 
 bool train_embed_rows(TrainEmbed *embed, TokenBuffer *buffer, Diag *diag) {
     EmbedTotals totals;
+    if (embed->how.groups * (embed->how.count - 1) < 2) {
+        diag_error(diag, NO_LOC,
+                   "a row has one pair, whose answer is compared with no other text: plan with a "
+                   "larger --set embed_group=, or --set embed_negatives=");
+        return false;
+    }
     EmbedPool *pool = memory_zeroed(1, sizeof(*pool));
     embed->pools[embed->n_pools++] = pool;
     if (!embed_rows(buffer, &embed->how, pool, &totals, diag)) return false;

@@ -225,6 +225,12 @@ Dataset *train_text_open(TrainText *text, const CliArgs *args, const char *path,
     }
     if (text->classes->reads && !check_classes(text, args, path, plain, diag)) return NULL;
     if (!train_embed_check_options(text->embed, args, path, plain, diag)) return NULL;
+    if (text->embed->reads && cli_given(args, OPT_FIELD)) {
+        diag_error(
+            diag, (SourceLoc){path, 0},
+            "--field: texts to learn vectors from are in 'query', 'positive' and their like");
+        return NULL;
+    }
     if (text->source && text->source->hides && cli_given(args, OPT_PACK)) {
         diag_error(diag, (SourceLoc){path, 0},
                    "--pack: the plan hides spans of running text, which has no documents");

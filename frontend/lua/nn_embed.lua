@@ -71,8 +71,9 @@ end
 -- numbers [batch, seq] where labels are.
 local function pool(x, labels, o, of_texts)
   local at
-  if o.pooling == "mean" then
-    at = ops.number{ o.starts }
+  if o.pooling == "mean" then -- of decoders a text's document ends with the token behind it
+    local behind = 1 - ops.less{ ops.shift{ labels, axis = "seq", by = -1, value = -1 }, 0 }
+    at = ops.number{ o.starts } * (1 - behind) - behind
   else -- cls: labels are at first tokens; last: at last ones
     at = ops.number{
       ops.documents{ labels, axis = "seq", separator = NO_SEPARATOR }:result(2) }

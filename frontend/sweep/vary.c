@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -87,7 +88,10 @@ static bool add_range(Arena *arena, Vary *vary, const Range *range, Diag *diag) 
     for (int i = 0;; i++) { /* not added up: that would round */
         const bool times = range->how == '*';
         double value = times ? range->least * pow(step, i) : range->least + step * i;
-        if (value > range->most + 1e-9 * (fabs(range->most) + (times ? 0 : step))) return true;
+        double over =
+            times ? 1e-9 * range->most : 1e-9 * step + 4 * DBL_EPSILON * fabs(range->most);
+        if (range->whole) value = round(value), over = 0; /* 2000000001 is not 2000000000 */
+        if (value > range->most + over) return true;
         if (!times && fabs(value) < 1e-9 * step) value = 0; /* -0.3 + 3 * 0.1 */
         const char *text = number_text(arena, value, range->whole);
         if (!add_value(arena, vary, &capacity, text, diag)) return false;

@@ -8,6 +8,7 @@
 #include "runtime/tokenizer/token_run.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -552,8 +553,7 @@ static json_t *list_negatives(const Line *line) {
         char key[24];
         snprintf(key, sizeof(key), "negative_%d", i);
         value = json_object_get(line->object, key);
-        if (!value || json_is_null(value)) break;
-        json_array_append(all, value);
+        if (value && !json_is_null(value)) json_array_append(all, value);
     }
     return all;
 }
@@ -605,6 +605,10 @@ static bool run_likeness(const Line *line, const json_t *first, const json_t *se
     float likeness = (float)json_number_value(score);
     uint32_t bits;
     memcpy(&bits, &likeness, sizeof(bits));
+    if (!isfinite(likeness)) {
+        diag_error(line->diag, line->loc, "the score is too large");
+        return false;
+    }
     if (!put_text(line, first, NULL, CORPUS_FIRST)) return false;
     TokenRun run = begin_run(line);
     bool good = token_run_number(&run, bits, true) && token_run_number(&run, CORPUS_LIKENESS, true);

@@ -120,6 +120,8 @@ bad 'a negative too many' "1 negative, and the plan's groups have 0: plan with -
     '{"query": "a", "positive": "b", "negatives": ["c"]}'
 bad 'more negatives than can be' '63 negatives; at most 62' \
     "{\"query\": \"a\", \"positive\": \"b\", \"neg\": [$(printf '"c",%.0s' {1..62})\"c\"]}"
+bad 'a negative behind one that is missing' "1 negative, and the plan's groups have 0" \
+    '{"query": "a", "positive": "b", "negative_1": null, "negative_2": "c"}'
 bad 'a score' "'sentence1' and 'sentence2' with a score" '{"sentence1": "a", "sentence2": "b", "score": 1}'
 echo '{"query": "[PAD]", "positive": "b"}' >"$folder/one.jsonl"
 run train "${small[@]}" --special --data "$folder/one.jsonl" --val-fraction 0 --steps 1
@@ -128,6 +130,8 @@ result 'a text with what stands behind texts' "$([ $? -eq 0 ] || echo "$err")"
 fails 'no room in a text' 2 'texts of at most 2 tokens have no room' evaluate "${weights[@]}" --set embed_length=2 --data "$test"
 fails 'plain text' 2 'texts for vectors are lines of a file' train "${small[@]}" --data tests/cli/cases.sh --steps 1
 fails 'packed' 2 '--pack: texts for vectors are packed already' train "${small[@]}" --pack --data "$train" --steps 1
+fails 'nothing to compare' 2 'a row has one pair' train "${small[@]}" --set embed_group=1 --data "$train" --steps 1
+fails 'another field' 2 "--field: texts to learn vectors from are in 'query'" train "${small[@]}" --field a --data "$train" --steps 1
 fails 'without a tokenizer' 2 'which --tokenizer FILE takes apart' train "${model[@]}" --set embedding=mean \
     --set embed_group=4 --data "$train" --steps 1
 fails 'no room' 2 'has no room for 100 groups' plan "${small[@]:0:15}" --set embedding=mean --set embed_group=100

@@ -307,6 +307,7 @@ fails 'nor are problems chosen' 2 'gsm8k.jsonl:1: gsm8k: its answers are written
     --choices $data/gsm8k.jsonl
 fails 'too long an answer' 2 'evaluate: --length: 256 tokens of an answer leave no room' "${tiny[@]}" --problems $data/gsm8k.jsonl
 fails 'the same answer twice' 2 'evaluate: --samples: the likeliest answer is always the same' "${solves[@]}" --samples 2
+fails 'vectors of problems' 2 'evaluate: --vectors: is not for --problems' "${solves[@]}" --vectors "$folder/v"
 fails 'problems and data' 2 'evaluate: --data: is not for --problems' "${solves[@]}" --data "$text"
 fails 'options of problems' 2 'evaluate: --length: is for --problems' "${tiny[@]}" --choices $data/arc.jsonl --length 9
 echo '{"problem": "1 + 1?", "solution": "It is 2."}' >"$folder/bad.jsonl"

@@ -137,6 +137,7 @@ fails 'a share of more than all' 2 -- '--on-policy' "${learn[@]}" --data "$promp
 fails 'prompts that count' 2 'plan with --set masked=true' train "$model" "${tiny[@]}" --teacher "$model" --teacher-load "$teacher" \
     --tokenizer "$t" --eot auto --data "$prompts" --on-policy 1
 fails 'no completion' 2 'prompts.jsonl:1: has no completion: --on-policy 0.5' "${learn[@]}" --data "$prompts" --on-policy 0.5
+fails 'prefixes of prompts' 2 -- '--query-prefix: is not for prompts' "${own[@]}" --query-prefix a
 fails 'packed prompts' 2 -- '--pack: is not for prompts' "${own[@]}" --pack
 fails 'nothing ends an answer' 2 'what ends an answer?' train "$model" "${tiny[@]}" --set masked=true --teacher "$model" \
     --teacher-load "$teacher" --data "$prompts" --on-policy 1

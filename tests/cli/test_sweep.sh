@@ -42,6 +42,8 @@ fails 'too few to draw' 2 'no more than 2 different' \
     sweep "${tiny[@]}" "${dir[@]}" --vary lr=1,2 --random 3
 fails 'none to stop' 2 'none can be left out' \
     sweep "${tiny[@]}" "${dir[@]}" --vary lr=1,2 --stop-worse 3
+fails 'nothing before the end' 2 'the last rung of run 001 would be its end, step 6' \
+    sweep "${tiny[@]}" "${dir[@]}" --vary lr=1,2 --stop-worse 2 --eval-every 6
 fails 'flag' 2 'is true or false' sweep "${tiny[@]}" "${dir[@]}" --vary max-logit=true,maybe
 fails 'no data file' 2 'No such file' \
     sweep models/gpt.lua --data "$folder/none" "${dir[@]}" --vary lr=1,2
@@ -53,6 +55,8 @@ fails 'folder of a file' 2 "a file's name alone" \
 fails 'no folder there' 2 'Not a directory' sweep "${tiny[@]}" --vary lr=1,2 --dir "$folder/text/a"
 fails 'file as folder' 2 'is no folder' sweep "${tiny[@]}" --vary lr=1,2 --dir "$folder/text"
 fails 'stop-at' 2 'the run has 6 steps' train "${tiny[@]}" --stop-at 7
+run train "${tiny[@]}" --stop-at 2 --metrics "$folder/run.prom" --quiet
+result 'which is not its end' "$([ "$status" -eq 0 ] && grep -q 'state="stopped"} 1' "$folder/run.prom" || echo "$status: $err")"
 printf 'return { {lr = 1e-3}, {lr = {}} }' >"$folder/bad.lua"
 fails 'script' 2 "'lr' is table" sweep "${tiny[@]}" "${dir[@]}" --trials "$folder/bad.lua"
 result 'nothing was made' "$(ls -d "$folder/bad" 2>/dev/null)"
@@ -148,6 +152,8 @@ result 'the value itself' "$([[ $out == *$'\n'"$best  "*"  $(printf %.4f "$(valu
 by[${#by[@]} - 1]=none
 fails 'by what is not there' 1 "--by none: no run's log has such a value" \
     sweep "${by[@]}" --dir "$folder/by-none" --stop-worse 3 --quiet
+fails 'nor at the end' 1 "--by none: no run's log has such a value" \
+    sweep "${by[@]:0:${#by[@]}-4}" --vary lr=1e-3 --by none --dir "$folder/by-end" --quiet
 result 'none is left out' "$(ls "$folder"/by-none/*/result.json 2>/dev/null)"
 
 # --- interrupted ---
