@@ -75,7 +75,7 @@ static void put_sum(StrBuf *out, const SweepPlan *plan, int64_t n_jobs) {
     strbuf_printf(
         out, "%d run%s, %s tokens%s, %" PRId64 " at a time in %s; %s in all, predicted on %s\n",
         sweep->n_runs, sweep->n_runs == 1 ? "" : "s", unit_count(tokens, a),
-        sweep->n_rungs ? " if none stopped" : "", n_jobs,
+        sweep->n_rungs ? " if none stopped" : "", n_jobs < sweep->n_runs ? n_jobs : sweep->n_runs,
         unit_bytes(together_bytes(plan, n_jobs), b), unit_us(seconds * 1e6, c), plan->on);
     for (int i = 0; i < sweep->n_rungs; i++) {
         const SweepRun *run = &sweep->runs[0];

@@ -33,7 +33,7 @@ typedef struct Work {
     const Sweep *sweep;
     Arena *arena;
     Diag *diag;
-    RunFate *states; /* [n_runs] */
+    RunFate *states;  /* [n_runs] */
     int64_t *reached; /* [n_runs]: the step that can be gone on from */
     int64_t *targets; /* [n_runs]: of this rung */
     Slot slots[MOST_JOBS];

@@ -161,12 +161,11 @@ static bool copy_others(const HfExport *export, const char *to, Diag *diag) {
 }
 
 /* Of models without an output. */
-static bool strip_prefix(HfExport *export) {
+static void strip_prefix(HfExport *export) {
     for (int i = 0; i < export->layout.n_items; i++) {
         HfItem *item = &export->layout.items[i];
         item->theirs = hf_embed_tensor_name(export->model, export->family, item->theirs);
     }
-    return true;
 }
 
 bool hf_export_open(Arena *arena, const HfExportRequest *request, HfExport *out, Diag *diag) {
@@ -190,8 +189,9 @@ bool hf_export_open(Arena *arena, const HfExportRequest *request, HfExport *out,
                                    request->reader ? request->reader : HF_READER, diag);
     }
     fine = fine && out->type && hf_adapter_find(out, diag) &&
-           hf_layout_make(arena, model, out->family, out->type, false, &out->layout, diag) &&
-           strip_prefix(out) && check_files(out, diag) &&
+           hf_layout_make(arena, model, out->family, out->type, false, &out->layout, diag);
+    if (fine) strip_prefix(out);
+    fine = fine && check_files(out, diag) &&
            (!out->adapters_alone || hf_adapter_check_alone(out, diag));
     if (fine && !request->family) {
         out->config = hf_config_write(model, out->family, out->type, config.json,
