@@ -495,15 +495,15 @@ static void check_kernels(void) {
     check_norms();
     check_begin("attention and its gradient");
     check_attention((AttentionShape){
-        1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}});
+        1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false});
     check_attention((AttentionShape){
-        2, 150, 2, 3, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}});
+        2, 150, 2, 3, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false});
     check_attention((AttentionShape){
-        1, 130, 1, 1, 65, false, 0.125f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}});
+        1, 130, 1, 1, 65, false, 0.125f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}, false});
     check_attention((AttentionShape){
-        1, 190, 2, 2, 20, true, 0.2f, DTYPE_F32, 75, 2.0f, 0, {0}, NULL, NULL, 0, {0}, {0}});
+        1, 190, 2, 2, 20, true, 0.2f, DTYPE_F32, 75, 2.0f, 0, {0}, NULL, NULL, 0, {0}, {0}, false});
     check_attention((AttentionShape){
-        2, 150, 2, 2, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 17, {0}, {0}});
+        2, 150, 2, 2, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 17, {0}, {0}, false});
     check_end();
     check_losses();
     check_layouts();
