@@ -1,6 +1,7 @@
 #include "frontend/commands/train_stored.h"
 
 #include "frontend/units.h"
+#include "ir/base/hash.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -72,6 +73,20 @@ bool train_stored_has(const TrainStored *s, const Dataset *data, const char *pat
         if (stored_logits_find(s->file, tokens) >= 0) continue;
         return silent ? false : fail_unknown(s, path, diag);
     }
+    return true;
+}
+
+bool train_stored_name(TrainStored *s, const Dataset *data, const char *path, Arena *arena,
+                       Diag *diag) {
+    const int64_t n = s->shape.seq * s->shape.n_words;
+    int32_t *tokens = ARENA_ARRAY(arena, int32_t, s->shape.seq);
+    int32_t *labels = ARENA_ARRAY(arena, int32_t, s->shape.seq);
+    if (!dataset_window(data, 0, tokens, labels, diag) ||
+        !train_stored_take(s, path, 0, tokens, false, diag)) {
+        return false;
+    }
+    s->name = hash_bytes(s->words, (size_t)n * sizeof(*s->words), 0);
+    s->name = hash_bytes(s->logprobs, (size_t)n * sizeof(*s->logprobs), s->name);
     return true;
 }
 
