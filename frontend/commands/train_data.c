@@ -576,7 +576,7 @@ void train_data_name(const TrainData *data, char *text, size_t size) {
 }
 
 int64_t train_data_mapped_bytes(const TrainData *data) {
-    int64_t bytes = 0;
+    int64_t bytes = data->stored.file ? stored_bytes(&data->stored.shape) : 0;
     for (int i = 0; i < data->n_files; i++) bytes += dataset_mapped_bytes(data->files[i]);
     return bytes;
 }

@@ -103,6 +103,12 @@ void train_stored_give(const TrainStored *s, Engine *engine) {
     if (s->file) engine_set_stored(engine, s->words, s->logprobs);
 }
 
+int64_t train_stored_bytes(const TrainStored *s, const Plan *plan) {
+    if (!s->file) return 0;
+    const int64_t each = (int64_t)(sizeof(*s->words) + sizeof(*s->logprobs));
+    return plan->global_batch * plan->seq * s->shape.n_words * each;
+}
+
 void train_stored_print(const TrainStored *s) {
     char size[32];
     if (!s->file) return;

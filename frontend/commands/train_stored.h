@@ -37,6 +37,8 @@ bool train_stored_name(TrainStored *stored, const Dataset *data, const char *pat
 bool train_stored_take(TrainStored *stored, const char *path, int64_t at, const int32_t *tokens,
                        bool validates, Diag *diag);
 void train_stored_give(const TrainStored *stored, Engine *engine);
+/* What a batch of it takes beside the plan, in each process; the file is mapped. */
+int64_t train_stored_bytes(const TrainStored *stored, const Plan *plan);
 void train_stored_print(const TrainStored *stored);
 
 #endif
