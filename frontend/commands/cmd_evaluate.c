@@ -480,7 +480,8 @@ static bool prepare(Evaluation *e) {
     if (!start(e)) return false;
     e->is_student =
         e->engine && (plan_count_teacher(e->plan) > 0 || plan_stored_words(e->plan) > 0);
-    if (e->data.classes.reads && engine_logits_width(e->engine) == 0) {
+    const bool reads_logits = e->data.classes.reads || cli_given(args, OPT_STORE_LOGITS);
+    if (reads_logits && engine_logits_width(e->engine) == 0) {
         diag_error(e->diag, NO_LOC,
                    "evaluate: the plan never has all logits, as with --lanes; one without has");
         return false;

@@ -157,10 +157,6 @@ bool evaluate_store(const CliArgs *args, Engine *engine, TrainData *data, int32_
                  .shape = shape_of(args, data),
                  .says = !cli_given(args, OPT_QUIET)};
     char size[32];
-    if (engine_logits_width(engine) != s.shape.vocab) {
-        return fail(diag, "--store-logits: the plan never has all logits of tokens, as with "
-                          "--lanes; one without has");
-    }
     units_format_bytes(size, sizeof(size), stored_bytes(&s.shape));
     if (s.says) {
         printf("stores  %" PRId64 " of %" PRId64 " words at each of %" PRId64

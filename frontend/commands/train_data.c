@@ -333,6 +333,9 @@ static bool open_stored(TrainData *data, Diag *diag) {
         const TrainPart *part = &data->train[i];
         if (!train_stored_has(stored, part->data, part->path, false, arena, diag)) return false;
     }
+    if (!train_stored_name(stored, data->train[0].data, data->train[0].path, arena, diag)) {
+        return false;
+    }
     stored->of_val = data->n_val > 0;
     for (int i = 0; i < data->n_val && stored->of_val; i++) {
         stored->of_val =
@@ -555,6 +558,9 @@ void train_data_name(const TrainData *data, char *text, size_t size) {
     if (data->n_train > 1) strbuf_printf(&name, "%d sources, ", data->n_train);
     strbuf_printf(&name, "%" PRId64 " tokens, unigram entropy %.9g",
                   count_tokens(data->train, data->n_train), data->train_entropy);
+    if (data->stored.file) {
+        strbuf_printf(&name, ", teacher %08" PRIx32, (uint32_t)data->stored.name);
+    }
     size_t length = name.length;
     uint64_t hash = 0;
     for (int i = 0; i < data->n_train && data->n_train > 1; i++) {
@@ -570,7 +576,7 @@ void train_data_name(const TrainData *data, char *text, size_t size) {
 }
 
 int64_t train_data_mapped_bytes(const TrainData *data) {
-    int64_t bytes = 0;
+    int64_t bytes = data->stored.file ? stored_bytes(&data->stored.shape) : 0;
     for (int i = 0; i < data->n_files; i++) bytes += dataset_mapped_bytes(data->files[i]);
     return bytes;
 }

@@ -139,7 +139,8 @@ static void print_resident(const TrainRun *run) {
               engine_message_bytes(run->engine);
     }
     all += rollout_bytes(run->rollout) + train_islands_bytes(&run->islands) +
-           train_choices_bytes(&run->choices, run->engine, run->plan);
+           train_choices_bytes(&run->choices, run->engine, run->plan) +
+           train_stored_bytes(&run->data.stored, run->plan);
     units_format_bytes(planned, sizeof(planned), all);
     units_format_bytes(text, sizeof(text), train_data_mapped_bytes(&run->data));
     printf("memory  %s resident at most, with %s of mapped text; the plan says %s without it, "

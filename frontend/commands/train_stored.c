@@ -1,6 +1,7 @@
 #include "frontend/commands/train_stored.h"
 
 #include "frontend/units.h"
+#include "ir/base/hash.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -75,6 +76,20 @@ bool train_stored_has(const TrainStored *s, const Dataset *data, const char *pat
     return true;
 }
 
+bool train_stored_name(TrainStored *s, const Dataset *data, const char *path, Arena *arena,
+                       Diag *diag) {
+    const int64_t n = s->shape.seq * s->shape.n_words;
+    int32_t *tokens = ARENA_ARRAY(arena, int32_t, s->shape.seq);
+    int32_t *labels = ARENA_ARRAY(arena, int32_t, s->shape.seq);
+    if (!dataset_window(data, 0, tokens, labels, diag) ||
+        !train_stored_take(s, path, 0, tokens, false, diag)) {
+        return false;
+    }
+    s->name = hash_bytes(s->words, (size_t)n * sizeof(*s->words), 0);
+    s->name = hash_bytes(s->logprobs, (size_t)n * sizeof(*s->logprobs), s->name);
+    return true;
+}
+
 bool train_stored_take(TrainStored *s, const char *path, int64_t at, const int32_t *tokens,
                        bool validates, Diag *diag) {
     const int64_t row = s->shape.seq * s->shape.n_words;
@@ -86,6 +101,12 @@ bool train_stored_take(TrainStored *s, const char *path, int64_t at, const int32
 
 void train_stored_give(const TrainStored *s, Engine *engine) {
     if (s->file) engine_set_stored(engine, s->words, s->logprobs);
+}
+
+int64_t train_stored_bytes(const TrainStored *s, const Plan *plan) {
+    if (!s->file) return 0;
+    const int64_t each = (int64_t)(sizeof(*s->words) + sizeof(*s->logprobs));
+    return plan->global_batch * plan->seq * s->shape.n_words * each;
 }
 
 void train_stored_print(const TrainStored *s) {

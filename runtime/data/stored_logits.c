@@ -16,6 +16,8 @@
 
 static const char FORMAT[] = "perilune stored logits 1";
 enum { MOST_U16 = 1 << 16, MOST_VOCAB = 1 << 30 };
+/* What probabilities of a position may add to: f16 rounds each logarithm by 2^-11 of it at most. */
+static const float MOST_SUM = 1.02f;
 
 uint64_t stored_hash(const int32_t *tokens, int64_t seq) {
     return hash_bytes(tokens, (size_t)seq * sizeof(int32_t), 0);
@@ -142,6 +144,23 @@ static uint32_t word_at(const StoredLogits *s, int64_t i) {
     return half;
 }
 
+/* Each may be one, and all together none: where a part of the file is zeros. */
+static bool check_sums(const StoredLogits *s, int64_t window, const float *logprobs, Diag *diag) {
+    const int64_t n = s->shape.n_words;
+    for (int64_t t = 0; t < s->shape.seq; t++) {
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t k = t * n; k < (t + 1) * n; k++) sum += vmath_exp(logprobs[k]);
+        if (sum <= MOST_SUM) continue;
+        diag_error(diag, (SourceLoc){s->path, 0},
+                   "is damaged: of window %" PRId64 " probabilities at position %" PRId64
+                   " add to %g",
+                   window, t, (double)sum);
+        return false;
+    }
+    return true;
+}
+
 bool stored_logits_read(const StoredLogits *s, int64_t window, int32_t *words, float *logprobs,
                         Diag *diag) {
     const int64_t n = s->shape.seq * s->shape.n_words, first = window * n;
@@ -159,7 +178,7 @@ bool stored_logits_read(const StoredLogits *s, int64_t window, int32_t *words, f
                    window, word, s->shape.vocab, (double)logprobs[i]);
         return false;
     }
-    return true;
+    return check_sums(s, window, logprobs, diag);
 }
 
 /* --- writing --- */

@@ -138,6 +138,17 @@ fails 'half of a file' 2 'cut.safetensors' "${from[@]}" --teacher-logits "$folde
 cp "$folder/few.safetensors" "$folder/bad.safetensors" # its log-probabilities come first
 head -c 800000 /dev/zero | tr '\0' '\077' | dd of="$folder/bad.safetensors" bs=4096 seek=1 conv=notrunc status=none
 fails 'damaged numbers' 1 'is damaged: of window' "${from[@]}" --teacher-logits "$folder/bad.safetensors"
+cp "$folder/few.safetensors" "$folder/bad.safetensors"
+dd if=/dev/zero of="$folder/bad.safetensors" bs=4096 seek=1 count=195 conv=notrunc status=none
+fails 'zeros where numbers were' 1 'add to 8' "${from[@]}" --teacher-logits "$folder/bad.safetensors"
+run "${from[@]}" --steps 2 --teacher-logits "$stored" --checkpoint "$folder/said.ckpt"
+run "${from[@]}" --steps 3 --teacher-logits "$stored" --resume "$folder/said.ckpt"
+result 'goes on with the file' "$([[ $status == 0 && $err != *note:* ]] || echo "$err")"
+run "${from[@]}" --steps 3 --teacher-logits "$folder/half.safetensors" --resume "$folder/said.ckpt"
+result 'with another one it says so' "$([[ $err == *'was trained on other data'*', teacher '* ]] || echo "status $status; $err")"
+fails 'problems' 2 '--store-logits: is not for --problems' evaluate "$model" --load "$teacher" --problems "$text" \
+    --store-logits "$folder/x"
+fails 'of a plan that has no logits' 2 'never has all logits' "${store[@]}" --store-logits "$folder/x" --lanes 2
 fails 'more words than there are' 2 'the model has 256 words' "${store[@]}" --store-logits "$folder/x" --store-top 257
 fails 'words and nowhere to put them' 2 'give --store-logits FILE' "${store[@]}" --store-top 4
 
