@@ -101,6 +101,7 @@ static bool decode_modifier(const char *text, Instruction *out, int *n_types) {
         return true;
     }
     if ((out->op == PTX_atom || out->op == PTX_red) && strcmp(text, "add") == 0) return true;
+    if (out->op == PTX_atom && strcmp(text, "min") == 0) return out->least = true;
     if (strcmp(text, "acquire") == 0) return out->acquire = true;
     if (strcmp(text, "acq_rel") == 0) return out->acquire = out->release = true;
     if (out->op == PTX_bar && strcmp(text, "warp") == 0) return out->warp = true;

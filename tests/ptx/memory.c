@@ -240,23 +240,26 @@ static bool store(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
     return true;
 }
 
-/* atom.add of integers: lanes one after the other, and no race with each other. */
-static bool add_atomically(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
+/* atom.add of integers and atom.min of signed ones: lanes one after the other, and no race with
+ * each other. */
+static bool change_atomically(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
     const bool shared = i->space == SPACE_SHARED;
-    if ((!shared && i->space != SPACE_GLOBAL) || i->type.bits != 32 || i->type.kind == 'f')
+    if ((!shared && i->space != SPACE_GLOBAL) || i->type.bits != 32 || i->type.kind == 'f' ||
+        (i->least && i->type.kind != 's'))
         return machine_fail(m, w, i, -1, "not known"), false;
     for (uint32_t left = mask; left; left &= left - 1) {
         int lane = __builtin_ctz(left);
         const Operand *place = &i->operands[1];
         uint64_t at = w->registers[place->reg][lane] + (uint64_t)place->number;
-        uint32_t old, sum;
+        uint32_t old, now;
         if (shared && !check_place(m, w, i, lane, (uint32_t)at, 4)) return false;
         unsigned char *to =
             shared ? m->shared + (uint32_t)at : place_of(m, w, i, place, lane, 4, true);
         if (!to) return false;
         memcpy(&old, to, 4);
-        sum = old + (uint32_t)warp_operand(m, w, &i->operands[2], lane);
-        memcpy(to, &sum, 4);
+        now = (uint32_t)warp_operand(m, w, &i->operands[2], lane);
+        now = !i->least ? old + now : (int32_t)now < (int32_t)old ? now : old;
+        memcpy(to, &now, 4);
         warp_set(w, i->operands[0].reg, lane, old);
     }
     return true;
@@ -412,7 +415,7 @@ bool memory_access(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
     switch (i->op) {
     case PTX_ld: return load(m, w, i, mask);
     case PTX_st: return store(m, w, i, mask);
-    case PTX_atom: return add_atomically(m, w, i, mask);
+    case PTX_atom: return change_atomically(m, w, i, mask);
     case PTX_red: return add_to_memory(m, w, i, mask);
     case PTX_fence:
         if (i->release) return true; /* between blocks, which run one after the other */

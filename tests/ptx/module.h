@@ -110,6 +110,7 @@ typedef struct Instruction {
     uint8_t vector; /* 1, 2, 4 */
     char round;     /* 'n', 'z', 'm', 'p', 0 */
     bool to_integer, saturated, approx, ftz, transposed, warp, volatile_access, acquire, release;
+    bool least;         /* of atom: min, else add */
     bool arrives;       /* bar.arrive */
     bool bulk, adds;    /* cp.async.bulk, cp.reduce.async.bulk.add */
     PtxType type, from; /* from: cvt's and mma's operands */
