@@ -1,5 +1,7 @@
 #include "frontend/commands/sampler.h"
 
+#include "runtime/data/mix.h"
+
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -29,12 +31,8 @@ Sampler sampler_create(const CliArgs *args, int n_choices) {
         .has = ARENA_ARRAY(args->arena, bool, n_choices)};
 }
 
-/* splitmix64 (Steele, Lea & Flood 2014). */
 double sampler_draw(uint64_t *state) {
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (double)((z ^ (z >> 31)) >> 11) * 0x1p-53;
+    return mix_draw(state);
 }
 
 /* Likeliest first; the token decides between equals, so that the order is total. */

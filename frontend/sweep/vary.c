@@ -1,5 +1,7 @@
 #include "frontend/sweep/vary.h"
 
+#include "runtime/data/mix.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <float.h>
@@ -157,16 +159,8 @@ void vary_combine(const Vary *varies, int n, int64_t index, const char **out) {
     }
 }
 
-/* SplitMix64 (Steele, Lea, Flood 2014): in [0, 1). */
-static double draw_unit(uint64_t *state) {
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (double)((z ^ (z >> 31)) >> 11) * 0x1p-53;
-}
-
 static const char *draw(Arena *arena, const Vary *vary, uint64_t *state) {
-    const double u = draw_unit(state);
+    const double u = mix_draw(state);
     if (vary->n_values) return vary->values[(int)(u * vary->n_values)];
     double least = vary->least, most = vary->most;
     if (vary->whole) least -= 0.5, most += 0.5; /* each whole number is as likely */

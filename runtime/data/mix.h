@@ -12,4 +12,11 @@ static inline uint64_t mix_bits(uint64_t x) {
     return x ^ (x >> 31);
 }
 
+/* The next of SplitMix64's numbers, in [0, 1). */
+static inline double mix_draw(uint64_t *state) {
+    const uint64_t bits = mix_bits(*state);
+    *state += 0x9e3779b97f4a7c15u;
+    return (double)(bits >> 11) * 0x1p-53;
+}
+
 #endif
