@@ -32,8 +32,12 @@ CFLAGS  ?= -g1
 # one's should not stop anyone.
 STRICT   = $(if $(filter 12 12.%,$(shell $(CC) -dumpversion)),-Werror)
 WARN    := -Wall -Wextra -Wshadow $(WERROR)
+# Tuned for some processors GCC adds a product to a sum in one rounding or in two, by how many sums there
+# are side by side: a row of a product would depend on how many rows are beside it.
+ALIKE   := --param avoid-fma-max-bits=0
 FLAGS   := -std=gnu11 -march=$(ARCH) -fopenmp -fno-math-errno $(OPTIMIZE) -I. \
-           -isystem $(LUA_INCLUDE) $(CFLAGS)
+           -isystem $(LUA_INCLUDE) $(CFLAGS) $(shell $(CC) $(ALIKE) -Werror -x c -c -o /dev/null - </dev/null \
+             2>/dev/null && echo $(ALIKE))
 COMPILE  = $(CC) $(FLAGS) $(WARN) -MMD -MP
 # Programs in build/ and its folders that bring their libraries along, in lib/ beside build/.
 ifdef RELOCATABLE
