@@ -11,6 +11,7 @@ struct ModelJudge {
     Engine *engine;
     int64_t seq, at_once;
     uint32_t pad;
+    bool first;               /* is a text told of at its first token? */
     int32_t *tokens, *labels; /* [at_once, seq] */
     float *rewards;           /* [at_once] */
 };
@@ -27,11 +28,23 @@ static bool tells_rewards(const Plan *plan) {
     return false;
 }
 
+/* Where numbers of texts are told of. */
+static bool tells_first(const Plan *plan) {
+    for (int p = 0; p < plan->n_programs; p++) {
+        const Graph *graph = plan->programs[p].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            const Node *node = graph->nodes[n];
+            if (node->op == OP_LABEL_SHARE) return node_int(node, ATTR_first, 0) != 0;
+        }
+    }
+    return false;
+}
+
 ModelJudge *model_judge_open(const Plan *plan, Engine *engine, uint32_t pad, Diag *diag) {
     if (!tells_rewards(plan)) {
         diag_error(diag, NO_LOC,
                    "--reward-model: model %s tells no rewards: it was not made with "
-                   "--set preference=reward",
+                   "--set preference=reward, or class_kind=mse and one number",
                    plan->model);
         engine_destroy(engine);
         return NULL;
@@ -43,8 +56,11 @@ ModelJudge *model_judge_open(const Plan *plan, Engine *engine, uint32_t pad, Dia
         return NULL;
     }
     ModelJudge *judge = memory_alloc(sizeof(*judge));
-    *judge = (ModelJudge){
-        .engine = engine, .seq = plan->seq, .at_once = engine_forward_batch(engine), .pad = pad};
+    *judge = (ModelJudge){.engine = engine,
+                          .seq = plan->seq,
+                          .at_once = engine_forward_batch(engine),
+                          .pad = pad,
+                          .first = tells_first(plan)};
     const size_t n = (size_t)(judge->at_once * judge->seq);
     judge->tokens = memory_alloc(n * sizeof(int32_t));
     judge->labels = memory_alloc(n * sizeof(int32_t));
@@ -62,7 +78,8 @@ static void put_row(const ModelJudge *judge, int64_t row, const JudgedAnswer *an
         tokens[i] = i < asked              ? (int32_t)answer->asked[answer->n_asked - asked + i]
                     : i < asked + answered ? (int32_t)answer->tokens[i - asked]
                                            : (int32_t)judge->pad;
-        labels[i] = i == asked + answered - 1 ? 0 : DATASET_NO_LABEL;
+        const int64_t at = judge->first ? 0 : asked + answered - 1;
+        labels[i] = i == at ? 0 : DATASET_NO_LABEL;
     }
 }
 

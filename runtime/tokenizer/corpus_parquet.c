@@ -49,6 +49,13 @@ static bool has_column(const ParquetFile *file, const char *name) {
     return false;
 }
 
+static bool is_label(const CorpusOptions *options, const char *column) {
+    if (strcmp(column, "label") == 0) return true;
+    if (options->labels == CLASS_ONE) return false;
+    return strcmp(column, "labels") == 0 || strcmp(column, "score") == 0 ||
+           class_names_find(options->classes, column, strlen(column)) >= 0;
+}
+
 static bool is_read(const CorpusOptions *options, const char *column) {
     static const char *const ANSWERS[] = {"prompt", "chosen", "rejected", NULL};
     static const char *const LABELLED[] = {"prompt", "completion", "answer",
@@ -61,7 +68,7 @@ static bool is_read(const CorpusOptions *options, const char *column) {
                                : options->preferences ? ANSWERS
                                : options->unpaired    ? LABELLED
                                                       : OTHERS;
-    if (options->classes && strcmp(column, "label") == 0) return true;
+    if (options->classes && is_label(options, column)) return true;
     if (options->texts && strncmp(column, "negative_", 9) == 0) return true;
     if (options->field && !options->preferences && !options->unpaired)
         return strcmp(column, options->field) == 0;
