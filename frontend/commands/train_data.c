@@ -366,7 +366,6 @@ static bool open_data(TrainData *out, Diag *diag) {
     }
     out->classes.may_lack = cli_given(args, OPT_PREDICTIONS);
     out->pairs = train_pairs_of(plan, args->arena);
-    if (out->classes.reads) out->pairs.rewards = false; /* of numbers, there is one of a text */
     out->pairs.single = out->pairs.rewards && cli_given(args, OPT_PREDICTIONS);
     out->answers = train_answers_of(plan, args->arena);
     if (out->pairs.asks_reference) {

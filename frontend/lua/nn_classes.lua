@@ -103,7 +103,7 @@ end
 -- Where kind, weights and smoothing are absent, m's settings class_kind, class_weights and
 -- class_smoothing say them, if it has them.
 -- Makes outputs: logits [batch, seq, class]; for the log accuracy, the share of texts told right, of
--- sets label_accuracy, the share of classes, of numbers mae; of one number rewards [batch]
+-- sets label_accuracy, the share of classes, of numbers mae
 function nn.classify(m, x, labels, options)
   check_arguments("classify", m, x)
   local o = read_options("classify", options,
@@ -144,10 +144,6 @@ function nn.classify(m, x, labels, options)
       tell_right(m, logits, targets, n, mean_of_texts)
     else
       m:output("mae", mean_of_texts(over_classes(LOSSES.mae(logits, targets))))
-    end
-    if kind == "numbers" and n == 1 then
-      local number = ops.narrow{ logits, axis = "class", first = 0 }
-      m:output("rewards", ops.reduce_sum{ number * counts, over = "seq" })
     end
     loss = mean_of_texts(over_classes(LOSSES[o.kind](logits, targets)))
   end

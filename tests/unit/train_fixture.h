@@ -263,7 +263,8 @@ static inline bool run_steps_from(Run *run, int first, int n_steps, double learn
     engine_set_reference(run->engine, reference); /* read by plans that ask for it */
     float *numbers[N_TOKEN_NUMBERS];              /* so are these */
     for (int i = 0; i < N_TOKEN_NUMBERS; i++) {
-        numbers[i] = ARENA_ARRAY(run->arena, float, n);
+        const int64_t width = plan_numbers_width(run->plan, (TokenNumbers)i);
+        numbers[i] = ARENA_ARRAY(run->arena, float, n *(size_t)(width > 1 ? width : 1));
         engine_set_numbers(run->engine, (TokenNumbers)i, numbers[i]);
     }
     const size_t n_stored = n * (size_t)plan_stored_words(run->plan);
