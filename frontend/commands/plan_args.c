@@ -488,10 +488,16 @@ static const char *owner_of(const char *name) {
     return NULL;
 }
 
-/* Facts of a tokenizer, which a file of weights keeps for what is trained of it later. */
-static bool is_of_tokenizer(const char *name) {
+/* Facts of a tokenizer and of a base's output, which what is trained of a base may leave aside. */
+static bool is_of_base(const char *name) {
+    static const char *const NAMES[] = {"padding",      "tied",          "head_bias",
+                                        "transform",    "logit_divisor", "logit_scale",
+                                        "decoder_bias", "logit_softcap"};
     const size_t n = strlen(name);
-    return strcmp(name, "padding") == 0 || (n > 6 && strcmp(name + n - 6, "_token") == 0);
+    for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
+        if (strcmp(name, NAMES[i]) == 0) return true;
+    }
+    return n > 6 && strcmp(name + n - 6, "_token") == 0;
 }
 
 bool plan_check_settings(const CliArgs *args, CliOption set, const Model *model, Diag *diag) {
@@ -501,7 +507,7 @@ bool plan_check_settings(const CliArgs *args, CliOption set, const Model *model,
         const char *name = arena_strndup(args->arena, given->list[i], strcspn(given->list[i], "="));
         const Setting *setting = settings_find(&model->settings, name);
         if (!setting || setting->is_axis || setting->is_count || setting->is_read) continue;
-        if (is_of_tokenizer(name)) continue;
+        if (is_of_base(name)) continue;
         if (!setting->own || strcmp(setting->own, setting_text(setting, args->arena)) == 0) {
             continue;
         }
