@@ -102,8 +102,8 @@ end
 -- dropout (of what the head reads), std, beside (losses [batch], whose mean is added)
 -- Where kind, weights and smoothing are absent, m's settings class_kind, class_weights and
 -- class_smoothing say them, if it has them.
--- Makes outputs: logits [batch, seq, class]; for the log accuracy, the share of texts told right, of
--- sets label_accuracy, the share of classes, of numbers mae
+-- Makes outputs: logits [batch, seq, class]; for the log accuracy, the share of texts told right,
+-- of sets label_accuracy, the share of classes, of numbers mae
 function nn.classify(m, x, labels, options)
   check_arguments("classify", m, x)
   local o = read_options("classify", options,

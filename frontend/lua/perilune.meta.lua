@@ -704,9 +704,10 @@ function nn.convolve(m, x, options) end
 ---@field beside? perilune.Value
 
 ---Mean over texts of the loss of their classes, sets of classes or numbers; what kind, weights and
----smoothing do not say, m.class_kind, m.class_weights and m.class_smoothing do. x [batch, seq, model]; labels are -1 but where a
----text is told of. Makes parameters score, perhaps score.b, pooler.w and pooler.b, and the outputs
----"logits" [batch, seq, class] and accuracy; of sets label_accuracy, too, of numbers mae.
+---smoothing do not say, m.class_kind, m.class_weights and m.class_smoothing do.
+---x [batch, seq, model]; labels are -1 but where a text is told of. Makes parameters score, perhaps
+---score.b, pooler.w and pooler.b, and outputs, "logits" [batch, seq, class] and accuracy; of sets
+---label_accuracy, too, of numbers mae.
 ---@param m perilune.Model
 ---@param x perilune.Value
 ---@param labels perilune.Value
