@@ -82,7 +82,7 @@ static void close_text(LinesText *lines) {
 /* Those of a group; n_rows of the file. */
 static bool each_of_group(const ParquetFile *file, int group, const ParquetUse *uses, int n_rows,
                           const char *path, JsonLineFn *each, void *user, Diag *diag) {
-    ParquetRows rows;
+    ParquetRows rows = {0};
     ParquetValues scratch = {0};
     int leaf = 0;
     const int64_t first = file->groups[group].first_row;
@@ -117,7 +117,9 @@ static bool each_of_parquet(const LinesText *lines, const char *path, JsonLineFn
     }
     ParquetUse *uses = good ? ARENA_ARRAY(arena, ParquetUse, file.n_leaves + 1) : NULL;
     for (int i = 0; good && i < file.n_leaves; i++) {
-        uses[i] = parquet_leaf_is_readable(&file.leaves[i]) ? PARQUET_VALUES : PARQUET_LEFT_OUT;
+        const ParquetLeaf *leaf = &file.leaves[i];
+        const bool reads = parquet_leaf_is_readable(leaf) && (leaf->is_text || !leaf->is_element);
+        uses[i] = reads ? PARQUET_VALUES : PARQUET_LEFT_OUT;
     }
     for (int i = 0; good && i < file.n_groups; i++) {
         good = each_of_group(&file, i, uses, (int)n_rows, path, each, user, diag);

@@ -43,9 +43,22 @@ int class_names_find(const char *list, const char *name, size_t length) {
     return -1;
 }
 
+const char *const CLASS_LABELS_NAMES[N_CLASS_LABELS] = {"one", "sets", "numbers"};
+
+ClassLabels class_labels_find(const char *name) {
+    int i = 0;
+    while (i < N_CLASS_LABELS && strcmp(CLASS_LABELS_NAMES[i], name) != 0) i++;
+    return (ClassLabels)i;
+}
+
 int class_names_count(const char *list) {
+    return class_names_count_of(list, CLASS_ONE);
+}
+
+int class_names_count_of(const char *list, ClassLabels labels) {
+    const int least = labels == CLASS_NUMBERS ? 1 : 2;
     int count = read_count(list), n_names = 0;
-    if (count > 0) return count >= 2 && count <= CLASS_MOST ? count : 0;
+    if (count > 0) return count >= least && count <= CLASS_MOST ? count : 0;
     for (const char *at = list; at; at = next_name(at), n_names++) {
         size_t n;
         const char *name = read_name(at, &n);
@@ -55,7 +68,20 @@ int class_names_count(const char *list) {
         }
         if (n_names == CLASS_MOST || class_names_find(list, name, n) != n_names) return 0;
     }
-    return n_names >= 2 ? n_names : 0;
+    return n_names >= least ? n_names : 0;
+}
+
+bool class_weights_read(const char *list, int n, double *out) {
+    for (int i = 0; i < n; i++) {
+        char *end;
+        double weight = *list == '-' ? -1 : strtod(list, &end);
+        if (!(weight > 0 && weight <= 1e6) || end == list || *end != (i + 1 < n ? ',' : '\0')) {
+            return false;
+        }
+        out[i] = weight;
+        list = end + 1;
+    }
+    return true;
 }
 
 ClassName class_names_at(const char *list, int i) {

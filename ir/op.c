@@ -358,6 +358,7 @@ const char *const TOKEN_NUMBER_NAMES[N_TOKEN_NUMBERS] = {
     [TOKEN_EXTRA_WEIGHTS] = "extra_weights",
     [TOKEN_STORED_WORDS] = "stored_words",
     [TOKEN_STORED_LOGPROBS] = "stored_logprobs",
+    [TOKEN_TARGETS] = "targets",
 };
 
 TokenNumbers token_numbers_find(const char *name) {
@@ -368,6 +369,11 @@ TokenNumbers token_numbers_find(const char *name) {
 
 bool token_numbers_are_stored(TokenNumbers which) {
     return which == TOKEN_STORED_WORDS || which == TOKEN_STORED_LOGPROBS;
+}
+
+const char *token_numbers_axis(TokenNumbers which) {
+    if (which == TOKEN_TARGETS) return AXIS_CLASS;
+    return token_numbers_are_stored(which) ? AXIS_STORED : NULL;
 }
 
 bool node_diffuses(const Node *node) {

@@ -190,9 +190,10 @@ enum { OUTPUT_MOST_REPORTED = 12, OUTPUT_MOST_NAME = 100 };
  * Numbers of a row are at its first position, with zeros behind: of an answer that is wanted or not
  * 1 / (share of its kind in the global batch), below 0 where it is not wanted; and how far the
  * model is from its reference in the global batch; and of a pair, in its chosen row, by how much
- * more than once it counts (-1: not at all). And what a label's loss is multiplied by. Stored ones
- * are several of each label, [batch, seq, stored]: a teacher's likeliest words there, in i32, and
- * their log-probabilities. */
+ * more than once it counts (-1: not at all). And what a label's loss is multiplied by. Several of
+ * each label have a third axis: stored ones, [batch, seq, stored], a teacher's likeliest words
+ * there, in i32, and their log-probabilities; and targets, [batch, seq, class], what a text's
+ * logits are compared with at its label, of anything elsewhere (nn.classify). */
 #define OUTPUT_TOKEN_SCORES "token_scores"
 typedef enum TokenNumbers {
     TOKEN_CENTERED_REWARDS,
@@ -205,14 +206,17 @@ typedef enum TokenNumbers {
     TOKEN_EXTRA_WEIGHTS,
     TOKEN_STORED_WORDS,
     TOKEN_STORED_LOGPROBS,
+    TOKEN_TARGETS,
     N_TOKEN_NUMBERS
 } TokenNumbers;
 extern const char *const TOKEN_NUMBER_NAMES[N_TOKEN_NUMBERS];
 /* N_TOKEN_NUMBERS: no input is called so. */
 TokenNumbers token_numbers_find(const char *name);
 bool token_numbers_are_stored(TokenNumbers which);
-/* The axis of theirs that other numbers have not. */
+/* The third axis of the numbers; NULL: there is one of each label. */
+const char *token_numbers_axis(TokenNumbers which);
 #define AXIS_STORED "stored"
+#define AXIS_CLASS  "class"
 /* A label_share of a model that learns by diffusion: what the data hide, and how (`mask`, `by`,
  * `each`). */
 bool node_diffuses(const Node *node);

@@ -16,7 +16,7 @@ return model {
   -- RoBERTa's (1): at a text's end, with a position of its own, and seen like others. -1: none.
   pad_token = -1,
   documents = -1,     -- the token between texts: each is seen and has positions by itself; -1: none
-  classes = "none",   -- or how many, or their names: data are texts of classes (nn.classify)
+  classes = "none", class_kind = "one", class_weights = "none", class_smoothing = 0.0, -- of texts
   embedding = "none", -- or mean, cls, last: texts get vectors that are compared (nn.embed)
   embed_group = 16, embed_negatives = 0, embed_temperature = 0.05, embed_symmetric = false,
   embed_dims = "none", embed_length = 0, -- of it

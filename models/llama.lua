@@ -60,7 +60,7 @@ return model {
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
   documents = -1,     -- the token that ends one: attention stays within each; -1: none
   masked = false,     -- the data say which labels count; else all do
-  classes = "none",   -- or how many, or their names: data are texts of classes (nn.classify)
+  classes = "none", class_kind = "one", class_weights = "none", class_smoothing = 0.0, -- of texts
   embedding = "none", -- or mean, last: texts get vectors that are compared (nn.embed)
   embed_group = 16, embed_negatives = 0, embed_temperature = 0.05, embed_symmetric = false,
   embed_dims = "none", embed_length = 0, -- of it

@@ -16,7 +16,7 @@ return model {
   rotary_base = 160000.0,
   rotary_local_base = 10000.0, -- in layers with the window
   documents = -1,     -- the token between texts: each is seen by itself; -1: none
-  classes = "none",   -- or how many, or their names: data are texts of classes (nn.classify)
+  classes = "none", class_kind = "one", class_weights = "none", class_smoothing = 0.0, -- of texts
   embedding = "none", -- or mean, cls, last: texts get vectors that are compared (nn.embed)
   embed_group = 16, embed_negatives = 0, embed_temperature = 0.05, embed_symmetric = false,
   embed_dims = "none", embed_length = 0, -- of it

@@ -48,7 +48,7 @@ return model {
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
   documents = -1,     -- the token that ends one: attention stays within each; -1: none
   masked = false,     -- the data say which labels count; else all do
-  classes = "none",   -- or how many, or their names: data are texts of classes (nn.classify)
+  classes = "none", class_kind = "one", class_weights = "none", class_smoothing = 0.0, -- of texts
   preference = "none", beta = 0.1, label_smoothing = 0.0, gamma = 0.0, rpo_alpha = 0.0,
   desirable_weight = 1.0, undesirable_weight = 1.0, online = false, -- dpo, ... (nn.preference)
   policy = "none",    -- or grpo, dapo, dr_grpo, gspo: rewards of what it writes (nn.policy)

@@ -238,7 +238,8 @@ bool engine_check_copies(Engine *engine, int64_t step, Diag *diag);
  * has to stay where it is; NULL, as before the first call: zeros. */
 void engine_set_reference(Engine *engine, const float *reference);
 
-/* The same of numbers of labels, which nn.policy reads: f32[global_batch, seq]. */
+/* The same of numbers of labels, which nn.policy reads: f32[global_batch, seq], and of targets,
+ * [global_batch, seq, class]. */
 void engine_set_numbers(Engine *engine, TokenNumbers which, const float *numbers);
 /* And of those that are stored, [global_batch, seq, plan_stored_words]. */
 void engine_set_stored(Engine *engine, const int32_t *words, const float *logprobs);

@@ -125,9 +125,9 @@ static bool is_rows(const RankContext *rank, const Node *node, const Type *local
 
 /* Numbers of each position, of whose axis the type is rid then, if it has one; 0: it should. */
 static int64_t take_width(const Plan *plan, TokenNumbers numbers, Type *local) {
-    if (!token_numbers_are_stored(numbers)) return 1;
+    if (!token_numbers_axis(numbers)) return 1;
     const int last = local->rank - 1;
-    if (last < 2 || local->dims[last] != plan_stored_words(plan)) return 0;
+    if (last < 2 || local->dims[last] != plan_numbers_width(plan, numbers)) return 0;
     local->rank--;
     return local->dims[last];
 }
@@ -152,8 +152,9 @@ static bool emit_input(const Walk *walk, const Node *node, const Task *task) {
         diag_error(walk->diag, node->loc,
                    "input '%s': inputs are tokens and labels, i32[batch, seq], what an encoder "
                    "reads, source, i32[batch, source], numbers of labels, such as advantages, "
-                   "f32[batch, seq], stored words and their logprobs, [batch, seq, stored], all "
-                   "perhaps in lanes, and what another model said of a row, reference, f32[batch]",
+                   "f32[batch, seq], stored words and their logprobs, [batch, seq, stored], "
+                   "targets, f32[batch, seq, class], all perhaps in lanes, and what another "
+                   "model said of a row, reference, f32[batch]",
                    node_string(node, ATTR_name));
         return false;
     }

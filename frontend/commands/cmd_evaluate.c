@@ -354,12 +354,16 @@ static bool check_classes(Evaluation *e) {
     const char *why = NULL;
     e->classes = (ClassEvaluation){
         .data = &e->data, .predicts = cli_given(e->args, OPT_PREDICTIONS) && !e->n_choices};
+    e->data.classes.threshold = cli_real(e->args, OPT_THRESHOLD, 0.5);
     e->rewards = (RewardEvaluation){.data = &e->data};
     if (e->n_choices && cli_given(e->args, OPT_PREDICTIONS) && (tells || e->data.pairs.single)) {
         why = "--predictions: are of --data or of --choices: give one of both at a time";
     } else if (e->classes.predicts && !tells && !e->data.pairs.single) {
         why = "--predictions: are of classes of texts or of rewards, a plan with --set classes= or "
               "preference=reward and --data, or of --choices";
+    } else if (cli_given(e->args, OPT_THRESHOLD) &&
+               (!tells || e->data.classes.labels != CLASS_SETS)) {
+        why = "--threshold: is of sets of classes, a plan with --set class_kind=sets, and --data";
     } else if (e->classes.predicts && cli_given(e->args, OPT_PACK)) {
         why = "--predictions: are in the order of the texts, which --pack changes";
     }

@@ -1,5 +1,6 @@
 #include "frontend/commands/evaluate_classes.h"
 
+#include "frontend/commands/evaluate_scores.h"
 #include "ir/base/json.h"
 #include "ir/class_names.h"
 #include "runtime/tokenizer/characters.h"
@@ -10,14 +11,12 @@
 
 enum { MOST_PUT = 40 }; /* classes that a table has a line for */
 
-/* {"label": "good", "probability": 0.9, "probabilities": [0.1, 0.9], "given": "bad"} */
-static void put_prediction(void *user, const float *probabilities, int class) {
-    ClassEvaluation *e = user;
-    const TrainClasses *classes = &e->data->classes;
-    StrBuf *out = &e->predictions;
+/* "label": "good", "probability": 0.9, "probabilities": [0.1, 0.9], "given": "bad" */
+static void put_class_of(const TrainClasses *classes, const float *probabilities, int32_t class,
+                         StrBuf *out) {
     int best = 0;
     for (int i = 1; i < classes->n; i++) best = probabilities[i] > probabilities[best] ? i : best;
-    strbuf_put(out, "{\"label\": ");
+    strbuf_put(out, "\"label\": ");
     json_put_text(out, class_names_at(classes->names, best).text);
     strbuf_printf(out, ", \"probability\": %.6g, \"probabilities\": [",
                   (double)probabilities[best]);
@@ -28,6 +27,18 @@ static void put_prediction(void *user, const float *probabilities, int class) {
     if (class < classes->n) {
         strbuf_put(out, ", \"given\": ");
         json_put_text(out, class_names_at(classes->names, class).text);
+    }
+}
+
+static void put_prediction(void *user, const float *told, int32_t label) {
+    ClassEvaluation *e = user;
+    const TrainClasses *classes = &e->data->classes;
+    StrBuf *out = &e->predictions;
+    strbuf_put(out, "{");
+    if (classes->labels == CLASS_ONE) {
+        put_class_of(classes, told, label, out);
+    } else {
+        score_put_prediction(classes, told, label, out);
     }
     if (e->source) {
         strbuf_put(out, ", \"path\": ");
@@ -69,6 +80,7 @@ bool evaluate_classes(ClassEvaluation *e, int32_t *tokens, int32_t *labels, Diag
     e->results = ARENA_ARRAY(e->data->args->arena, ClassResult, e->data->n_val);
     for (int i = 0; i < e->data->n_val; i++) {
         e->results[i] = class_result_create(&e->data->classes, e->data->args->arena);
+        e->results[i].keeps = e->data->classes.labels != CLASS_ONE;
         if (!evaluate_source(e, i, tokens, labels, diag)) return false;
     }
     return true;
@@ -111,6 +123,10 @@ void evaluate_classes_put(const ClassEvaluation *e, StrBuf *out) {
     for (int i = 0; i < e->data->n_val; i++) {
         const ClassResult *r = &e->results[i];
         if (r->n_texts == 0) continue;
+        if (classes->labels != CLASS_ONE) {
+            score_put(classes, r, e->data->val[i].name, out);
+            continue;
+        }
         strbuf_printf(out,
                       "classes %.2f %% right, mean F1 %.4f, loss %.4f; %s: %" PRId64 " texts\n",
                       100 * share(r->n_right, r->n_texts), class_result_mean_f1(r, classes->n),
@@ -132,12 +148,18 @@ static void put_json_number(StrBuf *out, const char *key, double value) {
 
 void evaluate_classes_put_json(const ClassEvaluation *e, StrBuf *out) {
     const TrainClasses *classes = &e->data->classes;
-    strbuf_put(out, "\"classes\": [");
+    const ClassLabels labels = classes->labels;
+    strbuf_put(out, labels == CLASS_NUMBERS ? "\"numbers\": [" : "\"classes\": [");
     for (int s = 0; s < e->data->n_val; s++) {
         const ClassResult *r = &e->results[s];
         strbuf_put(out, s ? ", {\"path\": " : "{\"path\": ");
         json_put_text(out, e->data->val[s].path);
         strbuf_printf(out, ", \"texts\": %" PRId64, r->n_texts);
+        if (labels != CLASS_ONE) {
+            score_put_json(classes, r, out);
+            strbuf_put(out, "}");
+            continue;
+        }
         put_json_number(out, "accuracy", share(r->n_right, r->n_texts));
         put_json_number(out, "mean_f1", class_result_mean_f1(r, classes->n));
         put_json_number(out, "loss", r->n_texts ? r->loss / (double)r->n_texts : NAN);
@@ -160,4 +182,5 @@ void evaluate_classes_put_json(const ClassEvaluation *e, StrBuf *out) {
 
 void evaluate_classes_release(ClassEvaluation *e) {
     strbuf_destroy(&e->predictions);
+    for (int i = 0; e->results && i < e->data->n_val; i++) class_result_release(&e->results[i]);
 }

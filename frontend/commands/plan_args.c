@@ -463,6 +463,64 @@ ModelSetting *plan_settings_from_args(CliArgs *args, const char *absent, int *ou
     return good ? list.items : NULL;
 }
 
+/* What a setting belongs to that may have been passed over; NULL: not known. */
+static const char *owner_of(const char *name) {
+    static const struct {
+        const char *begin, *owner;
+    } OWNERS[] = {{"embed_", "embedding="},
+                  {"class_", "classes="},
+                  {"lora_", "lora="},
+                  {"rotary_", "rotary positions"},
+                  {"beta", "preference="},
+                  {"gamma", "preference=simpo"},
+                  {"label_smoothing", "preference="},
+                  {"rpo_alpha", "preference="},
+                  {"desirable_", "preference=kto"},
+                  {"undesirable_", "preference=kto"},
+                  {"online", "preference="},
+                  {"clip", "policy="},
+                  {"kl", "policy="},
+                  {"diffusion_", "diffusion="},
+                  {"masked", "a loss of tokens"}};
+    for (size_t i = 0; i < sizeof(OWNERS) / sizeof(OWNERS[0]); i++) {
+        if (strncmp(name, OWNERS[i].begin, strlen(OWNERS[i].begin)) == 0) return OWNERS[i].owner;
+    }
+    return NULL;
+}
+
+/* Facts of a tokenizer and of a base's output, which what is trained of a base may leave aside. */
+static bool is_of_base(const char *name) {
+    static const char *const NAMES[] = {"padding",      "tied",          "head_bias",
+                                        "transform",    "logit_divisor", "logit_scale",
+                                        "decoder_bias", "logit_softcap"};
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
+        if (strcmp(name, NAMES[i]) == 0) return true;
+    }
+    return n > 6 && strcmp(name + n - 6, "_token") == 0;
+}
+
+bool plan_check_settings(const CliArgs *args, CliOption set, const Model *model, Diag *diag) {
+    const CliValue *given = &args->values[set];
+    bool fine = true;
+    for (int i = 0; i < given->n_list; i++) {
+        const char *name = arena_strndup(args->arena, given->list[i], strcspn(given->list[i], "="));
+        const Setting *setting = settings_find(&model->settings, name);
+        if (!setting || setting->is_axis || setting->is_count || setting->is_read) continue;
+        if (is_of_base(name)) continue;
+        if (!setting->own || strcmp(setting->own, setting_text(setting, args->arena)) == 0) {
+            continue;
+        }
+        const char *owner = owner_of(name);
+        diag_error(diag, NO_LOC,
+                   "--%s %s: has no effect: model %s does not read it as it is set%s%s",
+                   CLI_OPTIONS[set].name, given->list[i], model->name,
+                   owner ? "; it belongs to " : "", owner ? owner : "");
+        fine = false;
+    }
+    return fine;
+}
+
 /* Weights that will be quantized say so themselves. */
 static bool qat_from_args(const CliArgs *args, Model *model, Diag *diag) {
     const char *name = cli_text(args, OPT_QAT, NULL);
@@ -502,6 +560,7 @@ static Model *load_model(CliArgs *args, Arena *arena, int64_t batch, const char 
                    cli_text(args, OPT_SET_FROM, ""), from, args->operand, model->name);
         return NULL;
     }
+    if (!plan_check_settings(args, OPT_SET, model, diag)) return NULL;
     *out_settings = settings_text(&model->settings, arena);
     if (!qat_from_args(args, model, diag)) return NULL;
     return teacher_args_join(args, arena, batch, model, &how, out_settings, diag) ? model : NULL;

@@ -100,6 +100,7 @@ static Model *load_teacher(CliArgs *args, Arena *arena, int64_t batch, const Mod
         return NULL;
     }
     Model *teacher = model_load(arena, path, settings.items, settings.count, batch, diag);
+    if (teacher && !plan_check_settings(args, OPT_TEACHER_SET, teacher, diag)) return NULL;
     if (teacher && (!from || strcmp(from, teacher->name) == 0)) return teacher;
     if (!teacher) {
         diag_note(diag, NO_LOC, "of the teacher, --teacher %s%s%s%s", path,

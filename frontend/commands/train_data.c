@@ -1,5 +1,6 @@
 #include "frontend/commands/train_data.h"
 
+#include "ir/base/hash.h"
 #include "ir/op.h"
 #include "runtime/data/mix.h"
 
@@ -191,6 +192,7 @@ static bool open_all(TrainData *data, Diag *diag) {
     for (int i = 0; i < train->n_list; i++) {
         if (!open_train(data, train->list[i], fraction, diag)) return false;
     }
+    if (!data->is_whole && !train_classes_weigh(&data->classes, diag)) return false;
     for (int i = 0; i < val->n_list; i++) {
         Dataset *dataset = open_file(data, val->list[i], diag);
         if (!dataset) return false;
@@ -432,6 +434,7 @@ void train_data_close(TrainData *data) {
     }
     for (int i = 0; i < data->n_files; i++) dataset_close(data->files[i]);
     data->n_train = data->n_val = data->n_files = 0;
+    train_classes_release(&data->classes);
     train_embed_release(&data->embed);
     train_stored_close(&data->stored);
     train_prompts_close(&data->prompts);
@@ -461,6 +464,7 @@ static bool finish_sample(TrainData *data, const TrainPart *part, int64_t number
     const int64_t seq = data->plan->seq;
     if (data->classes.reads) {
         class_row_finish(tokens, labels, seq, how->first, (int32_t)how->pad);
+        train_classes_take(&data->classes, labels, at);
         return true;
     }
     if (data->embed.reads) {
@@ -531,6 +535,7 @@ bool train_data_window(TrainData *data, int source, int64_t i, int64_t at, int32
 bool train_data_give(TrainData *data, Engine *engine, bool trains, Diag *diag) {
     train_diffusion_give(&data->diffusion, engine, data->plan->global_batch, trains);
     train_stored_give(&data->stored, engine);
+    train_classes_give(&data->classes, data->plan, engine);
     return train_answers_give(&data->answers, engine, diag);
 }
 
@@ -561,6 +566,12 @@ void train_data_name(const TrainData *data, char *text, size_t size) {
     if (data->stored.file) {
         strbuf_printf(&name, ", teacher %08" PRIx32, (uint32_t)data->stored.name);
     }
+    if (data->classes.table.n > 0) {
+        const ClassTable *table = &data->classes.table;
+        const size_t n = (size_t)table->n * (size_t)table->n_words;
+        const uint64_t labels = hash_bytes(table->items, n * sizeof(*table->items), 0);
+        strbuf_printf(&name, ", labels %08" PRIx32, (uint32_t)labels);
+    }
     size_t length = name.length;
     uint64_t hash = 0;
     for (int i = 0; i < data->n_train && data->n_train > 1; i++) {
@@ -582,7 +593,8 @@ int64_t train_data_mapped_bytes(const TrainData *data) {
 }
 
 void train_data_print_entropy(const TrainData *data) {
-    if (data->pairs.reads || data->prompts.reads || data->embed.reads) {
+    const bool scores = data->classes.reads && data->classes.labels != CLASS_ONE;
+    if (data->pairs.reads || data->prompts.reads || data->embed.reads || scores) {
         printf("\n");
         return;
     }

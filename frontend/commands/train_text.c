@@ -106,6 +106,7 @@ static Dataset *encode_text(TrainText *text, const CliArgs *args, const char *pa
     const Tokenizer *tokenizer = text->tokenizer;
     const bool pairs = reads_prompts(text);
     bool narrow = tokenizer->n_ids <= 65536 && !(pairs && text->source->spans.pad > 65535);
+    if (text->classes->reads) narrow &= text->classes->labels == CLASS_ONE; /* rows of a table */
     TokenBuffer buffer = {.token_bytes = narrow ? 2 : 4};
     CorpusOptions options;
     CorpusTotals totals;
@@ -114,6 +115,7 @@ static Dataset *encode_text(TrainText *text, const CliArgs *args, const char *pa
     options.unpaired = text->pairs->unpaired;
     options.preferences = text->pairs->reads && !text->pairs->single && !options.unpaired;
     options.classes = text->classes->names;
+    options.labels = text->classes->labels;
     options.class_may_lack = text->classes->may_lack;
     options.each = cli_given(args, OPT_PREDICTIONS);
     options.between = text->classes->between;
@@ -139,7 +141,8 @@ static Dataset *encode_text(TrainText *text, const CliArgs *args, const char *pa
                             .token_bytes = (int)buffer.token_bytes,
                             .n_tokens = (int64_t)buffer.n_tokens,
                             .counts = token_buffer_take_mask(&buffer)};
-    return dataset_from_tokens(path, tokens, seq, vocab, diag);
+    const int64_t n_rows = text->classes->table.n; /* labels, among the tokens */
+    return dataset_from_tokens(path, tokens, seq, n_rows > vocab ? (int)n_rows : vocab, diag);
 }
 
 /* --- tokens or text --- */

@@ -17,8 +17,15 @@ static bool add_classes(const TrainData *data, Engine *engine, const int32_t *to
     bool good = train_classes_tell(&data->classes, data->plan, engine, tokens, labels,
                                    data->plan->global_batch, &result, NULL, NULL, diag);
     to->right += (double)result.n_right;
+    class_result_release(&result);
     arena_destroy(arena);
     return good;
+}
+
+/* Numbers are not right or wrong. */
+static bool tells_classes(const TrainData *data, const Engine *engine) {
+    return data->classes.reads && data->classes.labels != CLASS_NUMBERS &&
+           engine_logits_width(engine) > 0;
 }
 
 /* Does its loss have a teacher's in it? */
@@ -46,8 +53,7 @@ static bool sum_up(TrainData *data, int source, int64_t most_batches, Engine *en
                 return false;
             }
         }
-        if (data->classes.reads && engine_logits_width(engine) > 0 &&
-            !add_classes(data, engine, tokens, labels, out, diag)) {
+        if (tells_classes(data, engine) && !add_classes(data, engine, tokens, labels, out, diag)) {
             return false;
         }
         if (!train_data_give(data, engine, false, diag) ||
@@ -93,7 +99,7 @@ bool train_validate(TrainData *data, Engine *engine, int32_t *tokens, int32_t *l
         kl += data->val[i].label_share * sums.kl / sums.labels;
         share += data->val[i].label_share;
     }
-    const bool tells = data->classes.reads && engine_logits_width(engine) > 0;
+    const bool tells = tells_classes(data, engine);
     if ((tells || data->embed.reads) && share > 0) out->accuracy = right / share;
     if (is_student(data->plan) && share > 0 && (!data->stored.file || data->stored.of_val)) {
         out->kl = kl / share;

@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char SUFFIX[] = "ForSequenceClassification", SINGLE[] = "single_label_classification";
+static const char SUFFIX[] = "ForSequenceClassification", SINGLE[] = "single_label_classification",
+                  SETS[] = "multi_label_classification", NUMBERS[] = "regression";
 enum { MOST_LIST_BYTES = 8000 }; /* of all names: a plan keeps its model's settings */
 
 /* --- reading --- */
@@ -85,7 +86,7 @@ static const json_t *join_names(Arena *arena, const json_t *labels, int n, const
     for (int i = 0; i < n && !wrong; i++) {
         const json_t *label = find_label(labels, i);
         const char *name = json_string_value(label);
-        /* Two, as a list has: this one, and another that it is not. */
+        /* Two, as a list of classes has: this one, and another that it is not. */
         const char *pair =
             name ? arena_printf(arena, "%s,%c", name, name[0] == 'x' ? 'y' : 'x') : "";
         bool fine = name && class_names_count(pair) == 2 &&
@@ -134,23 +135,26 @@ const char *hf_classes_read(Arena *arena, const json_t *json, const HfFamily *fa
             hf_config_shown(arena, json_array_get(json_object_get(json, "architectures"), 0)),
             type->name);
     }
-    if (problem && !json_is_null(problem) && (!kind || strcmp(kind, SINGLE) != 0)) {
-        return arena_printf(arena, "'problem_type' is %s, which is not supported; only \"%s\" is",
-                            hf_config_shown(arena, problem), SINGLE);
+    const bool none = !problem || json_is_null(problem);
+    if (!none && (!kind || (strcmp(kind, SINGLE) != 0 && strcmp(kind, SETS) != 0 &&
+                            strcmp(kind, NUMBERS) != 0))) {
+        return arena_printf(arena, "'problem_type' is %s; it can be \"%s\", \"%s\" or \"%s\"",
+                            hf_config_shown(arena, problem), SINGLE, SETS, NUMBERS);
     }
     const char *why = count_labels(arena, json, &n);
     if (why) return why;
-    if (n == 1 && hf_classes_of_encoder(family)) {
-        return arena_printf(arena,
-                            "has one label, as a regression has, which is not supported for "
-                            "a %s",
-                            type->name);
+    const bool numbers =
+        kind ? strcmp(kind, NUMBERS) == 0 : n == 1 && hf_classes_of_encoder(family);
+    const bool sets = kind && strcmp(kind, SETS) == 0;
+    if (n == 1 && !numbers && kind) {
+        return arena_printf(arena, "'problem_type' is \"%s\", and there is one label", kind);
     }
-    if (n == 1) {
+    if (n == 1 && !numbers) { /* of decoders: how good an answer is */
         out->setting = (ModelSetting){"preference", "reward"};
-    } else {
-        read_names(arena, json_is_object(labels) ? labels : NULL, n, out);
+        return NULL;
     }
+    read_names(arena, json_is_object(labels) ? labels : NULL, n, out);
+    if (numbers || sets) out->kind = (ModelSetting){"class_kind", numbers ? "mse" : "sets"};
     return NULL;
 }
 
@@ -162,8 +166,17 @@ static const char *text_of(const Model *model, const char *name) {
     return is_text ? setting->text : "none";
 }
 
+static ClassLabels labels_of(const Model *model) {
+    const char *kind = text_of(model, "class_kind");
+    if (strcmp(kind, "mse") == 0 || strcmp(kind, "mae") == 0 || strcmp(kind, "huber") == 0) {
+        return CLASS_NUMBERS;
+    }
+    return strcmp(kind, "sets") == 0 ? CLASS_SETS : CLASS_ONE;
+}
+
 int hf_classes_count(const Model *model) {
-    const int n = class_names_count(text_of(model, "classes"));
+    const char *names = text_of(model, "classes");
+    const int n = strcmp(names, "none") == 0 ? 0 : class_names_count_of(names, labels_of(model));
     return n == 0 && strcmp(text_of(model, "preference"), "reward") == 0 ? 1 : n;
 }
 
@@ -188,7 +201,7 @@ static void put(json_t *json, const char *key, json_t *value) {
 
 static json_t *labels_json(const Model *model, int n) {
     const char *names = text_of(model, "classes");
-    const bool named = n > 1 && names[strspn(names, "0123456789")];
+    const bool named = strcmp(names, "none") != 0 && names[strspn(names, "0123456789")];
     json_t *labels = json_object();
     for (int i = 0; i < n; i++) {
         put(labels, label_of("%d", i).text,
@@ -209,7 +222,7 @@ static json_t *numbers_json(const json_t *labels) {
 /* Has `like` names for classes that the model only counts? */
 static bool keeps_labels(const Model *model, const json_t *like, int n) {
     const char *names = text_of(model, "classes");
-    return tells_classes(like) && n > 1 && !names[strspn(names, "0123456789")] &&
+    return tells_classes(like) && !names[strspn(names, "0123456789")] &&
            json_object_size(json_object_get(like, "id2label")) == (size_t)n;
 }
 
@@ -236,7 +249,12 @@ void hf_classes_write(const Model *model, const json_t *like, json_t *json) {
     const int n = hf_classes_count(model);
     const char *problem = json_string_value(json_object_get(json, "problem_type"));
     if (n == 0 && !tells_classes(like)) return;
-    if (n < 2 || !problem || strcmp(problem, SINGLE) != 0) json_object_del(json, "problem_type");
+    const ClassLabels labels = labels_of(model);
+    const bool single = n >= 2 && labels == CLASS_ONE && problem && strcmp(problem, SINGLE) == 0;
+    if (!single) json_object_del(json, "problem_type");
+    if (n > 0 && labels != CLASS_ONE) {
+        put(json, "problem_type", json_string(labels == CLASS_SETS ? SETS : NUMBERS));
+    }
     json_object_del(json, "num_labels");
     if (n == 0) {
         json_object_del(json, "id2label");

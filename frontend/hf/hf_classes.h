@@ -3,8 +3,10 @@
  *
  * The labels of config.json are the setting `classes` of a script in models/, by their names or, of
  * transformers' own (LABEL_0) and where one is no name here (ir/class_names.h), how many there are.
- * A single label is a reward, `preference=reward`. Where a text ends transformers knows by the
- * token behind it, pad_token_id.
+ * By problem_type a text has one of them, any number (class_kind=sets), or a number of each (mse).
+ * A single label is a number, too, of an encoder, and of a decoder, unless it is called a
+ * regression, a reward, `preference=reward`. Where a text ends transformers knows by the token
+ * behind it, pad_token_id.
  */
 #ifndef FRONTEND_HF_HF_CLASSES_H
 #define FRONTEND_HF_HF_CLASSES_H
@@ -16,6 +18,7 @@
 
 typedef struct HfClasses {
     ModelSetting setting; /* its key is NULL: the configuration is of another kind of model */
+    ModelSetting kind;    /* class_kind; its key is NULL: a text has one of the classes */
     const char *unnamed;  /* a label that is no name, shown; NULL: there is none */
 } HfClasses;
 

@@ -572,6 +572,7 @@ static bool read_classes(Reader *reader) {
     const char *why =
         hf_classes_read(reader->arena, config->json, config->family, config->type, classes);
     if (classes->setting.key) give(reader, classes->setting.key, classes->setting.value);
+    if (classes->kind.key) give(reader, classes->kind.key, classes->kind.value);
     return !why || fail(reader, "%s", why);
 }
 

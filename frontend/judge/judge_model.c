@@ -1,6 +1,7 @@
 #include "frontend/judge/judge_model.h"
 
 #include "ir/base/memory.h"
+#include "ir/class_names.h"
 #include "runtime/data/dataset.h"
 
 #include <inttypes.h>
@@ -11,6 +12,8 @@ struct ModelJudge {
     Engine *engine;
     int64_t seq, at_once;
     uint32_t pad;
+    bool first;               /* is a text told of at its first token? */
+    float *numbers;           /* [at_once, seq], the logits; NULL: it tells rewards */
     int32_t *tokens, *labels; /* [at_once, seq] */
     float *rewards;           /* [at_once] */
 };
@@ -27,11 +30,27 @@ static bool tells_rewards(const Plan *plan) {
     return false;
 }
 
+/* The label_share of a model that tells one number of each text; NULL: it does not. */
+static const Node *find_number(const Plan *plan) {
+    for (int p = 0; p < plan->n_programs; p++) {
+        const Graph *graph = plan->programs[p].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            const Node *node = graph->nodes[n];
+            if (node->op != OP_LABEL_SHARE || !node_attr(node, ATTR_labels)) continue;
+            const ClassLabels labels = class_labels_find(node_string(node, ATTR_labels));
+            if (labels == CLASS_NUMBERS) return node;
+        }
+    }
+    return NULL;
+}
+
 ModelJudge *model_judge_open(const Plan *plan, Engine *engine, uint32_t pad, Diag *diag) {
-    if (!tells_rewards(plan)) {
+    const Node *number = find_number(plan);
+    if (number && engine_logits_width(engine) != 1) number = NULL; /* several, or in lanes */
+    if (!number && !tells_rewards(plan)) {
         diag_error(diag, NO_LOC,
                    "--reward-model: model %s tells no rewards: it was not made with "
-                   "--set preference=reward",
+                   "--set preference=reward, or class_kind=mse and one number",
                    plan->model);
         engine_destroy(engine);
         return NULL;
@@ -43,12 +62,16 @@ ModelJudge *model_judge_open(const Plan *plan, Engine *engine, uint32_t pad, Dia
         return NULL;
     }
     ModelJudge *judge = memory_alloc(sizeof(*judge));
-    *judge = (ModelJudge){
-        .engine = engine, .seq = plan->seq, .at_once = engine_forward_batch(engine), .pad = pad};
+    *judge = (ModelJudge){.engine = engine,
+                          .seq = plan->seq,
+                          .at_once = engine_forward_batch(engine),
+                          .pad = pad,
+                          .first = number && node_int(number, ATTR_first, 0) != 0};
     const size_t n = (size_t)(judge->at_once * judge->seq);
     judge->tokens = memory_alloc(n * sizeof(int32_t));
     judge->labels = memory_alloc(n * sizeof(int32_t));
     judge->rewards = memory_alloc((size_t)judge->at_once * sizeof(float));
+    if (number) judge->numbers = memory_alloc(n * sizeof(float));
     return judge;
 }
 
@@ -62,8 +85,22 @@ static void put_row(const ModelJudge *judge, int64_t row, const JudgedAnswer *an
         tokens[i] = i < asked              ? (int32_t)answer->asked[answer->n_asked - asked + i]
                     : i < asked + answered ? (int32_t)answer->tokens[i - asked]
                                            : (int32_t)judge->pad;
-        labels[i] = i == asked + answered - 1 ? 0 : DATASET_NO_LABEL;
+        const int64_t at = judge->first ? 0 : asked + answered - 1;
+        labels[i] = i == at ? 0 : DATASET_NO_LABEL;
     }
+}
+
+/* Of the rows that were put. */
+static bool read_rewards(ModelJudge *judge, Diag *diag) {
+    if (!judge->numbers) {
+        return engine_row_scores(judge->engine, judge->tokens, judge->labels, judge->rewards, diag);
+    }
+    if (!engine_logits(judge->engine, judge->tokens, judge->numbers, diag)) return false;
+    for (int64_t t = 0; t < judge->at_once * judge->seq; t++) {
+        if (judge->labels[t] == DATASET_NO_LABEL) continue;
+        judge->rewards[t / judge->seq] = judge->numbers[t];
+    }
+    return true;
 }
 
 /* Rows that are left over are the last answer again. */
@@ -73,7 +110,7 @@ bool model_judge_answers(ModelJudge *judge, const JudgedAnswer *answers, int n, 
         for (int64_t row = 0; row < judge->at_once; row++) {
             put_row(judge, row, &answers[first + row < n ? first + row : n - 1]);
         }
-        if (!engine_row_scores(judge->engine, judge->tokens, judge->labels, judge->rewards, diag)) {
+        if (!read_rewards(judge, diag)) {
             return false;
         }
         for (int64_t row = 0; row < judge->at_once && first + row < n; row++) {
@@ -92,5 +129,6 @@ void model_judge_close(ModelJudge *judge) {
     free(judge->tokens);
     free(judge->labels);
     free(judge->rewards);
+    free(judge->numbers);
     free(judge);
 }

@@ -292,8 +292,9 @@ static void complete_drop(lua_State *lua, OpKind op, Attr *attrs, int *n_attrs) 
 
 /* Where a label_share says that rows are hidden by shares drawn for each. */
 static void check_diffusion(lua_State *lua, const Node *node, double label) {
-    static const AttrKey OTHERS[] = {ATTR_rate,  ATTR_span,    ATTR_start,   ATTR_eos,   ATTR_pad,
-                                     ATTR_first, ATTR_classes, ATTR_between, ATTR_groups};
+    static const AttrKey OTHERS[] = {ATTR_rate,   ATTR_span,    ATTR_start,     ATTR_eos,
+                                     ATTR_pad,    ATTR_first,   ATTR_classes,   ATTR_between,
+                                     ATTR_labels, ATTR_weights, ATTR_smoothing, ATTR_groups};
     const int64_t by = node_int(node, ATTR_by, 0), each = node_int(node, ATTR_each, 0);
     bool alone = label == -1 && node_int(node, ATTR_mask, -1) >= 0;
     for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
@@ -353,9 +354,40 @@ static void check_groups(lua_State *lua, const Node *node, double label) {
                  "text begins, or 0) and 'pad' (a token)");
 }
 
+/* What classes of which a text has one may have besides. */
+static void check_class_weights(lua_State *lua, const Node *node, ClassLabels labels, int n) {
+    const double smoothing = node_float(node, ATTR_smoothing, 0);
+    const bool weighed = node_attr(node, ATTR_weights) != NULL;
+    if (!weighed && !node_attr(node, ATTR_smoothing)) return;
+    if (labels != CLASS_ONE) {
+        script_error(lua,
+                     "label_share: 'weights' and 'smoothing' are of classes of which a text "
+                     "has one, not of %s",
+                     CLASS_LABELS_NAMES[labels]);
+    }
+    if (!(smoothing >= 0 && smoothing < 1)) {
+        script_error(lua, "label_share: 'smoothing' is %g; it must be from 0 to less than 1",
+                     smoothing);
+    }
+    double weights[CLASS_MOST];
+    const char *list = weighed ? node_string(node, ATTR_weights) : "balanced";
+    if (strcmp(list, "balanced") == 0 || class_weights_read(list, n, weights)) return;
+    script_error(lua,
+                 "label_share: 'weights' is '%.200s'; it must be %d numbers more than 0 and at "
+                 "most 1e6, one for each class, with commas between, or balanced",
+                 list, n);
+}
+
+static bool has_same_text(const Node *a, const Node *b, AttrKey key) {
+    const bool in_a = node_attr(a, key) != NULL, in_b = node_attr(b, key) != NULL;
+    return in_a == in_b && (!in_a || strcmp(node_string(a, key), node_string(b, key)) == 0);
+}
+
 static void check_classes(lua_State *lua, const Node *node, double label) {
     bool others = node_attr(node, ATTR_rate) || node_attr(node, ATTR_start);
-    bool alone = node_attr(node, ATTR_first) || node_attr(node, ATTR_between);
+    bool alone = node_attr(node, ATTR_first) || node_attr(node, ATTR_between) ||
+                 node_attr(node, ATTR_labels) || node_attr(node, ATTR_weights) ||
+                 node_attr(node, ATTR_smoothing);
     if (node_attr(node, ATTR_groups) || node_attr(node, ATTR_count) ||
         node_attr(node, ATTR_length)) {
         check_groups(lua, node, label);
@@ -363,16 +395,24 @@ static void check_classes(lua_State *lua, const Node *node, double label) {
     }
     if (!node_attr(node, ATTR_classes)) {
         if (!alone) return;
-        script_error(lua, "label_share: 'first' and 'between' go with 'classes'");
+        script_error(lua, "label_share: 'first', 'between', 'labels', 'weights' and 'smoothing' "
+                          "go with 'classes'");
     }
     const char *names = node_string(node, ATTR_classes);
-    if (class_names_count(names) == 0) {
+    const char *kind = node_attr(node, ATTR_labels) ? node_string(node, ATTR_labels) : "one";
+    const ClassLabels labels = class_labels_find(kind);
+    if (labels == N_CLASS_LABELS) {
+        script_error(lua, "label_share: 'labels' is '%.40s'; it can be one, sets or numbers", kind);
+    }
+    const int n = class_names_count_of(names, labels);
+    if (n == 0) {
         script_error(lua,
-                     "label_share: 'classes' is '%s'; it must be at least two names, all "
+                     "label_share: 'classes' is '%s'; it must be at least %s, all "
                      "different and none of them a number, with commas between them, or how "
                      "many there are",
-                     names);
+                     names, labels == CLASS_NUMBERS ? "one name" : "two names");
     }
+    check_class_weights(lua, node, labels, n);
     int64_t first = node_int(node, ATTR_first, -1), between = node_int(node, ATTR_between, 1);
     if (!others && label == -1 && (first == 0 || first == 1) && node_attr(node, ATTR_pad) &&
         between >= 0 && between <= CLASS_MOST_BETWEEN) {
@@ -388,7 +428,10 @@ static bool has_same_data(const Node *a, const Node *b) {
     static const AttrKey KEYS[] = {ATTR_mask, ATTR_start, ATTR_eos,    ATTR_pad,   ATTR_first,
                                    ATTR_by,   ATTR_each,  ATTR_groups, ATTR_count, ATTR_length};
     bool same = node_float(a, ATTR_rate, -1) == node_float(b, ATTR_rate, -1) &&
-                node_float(a, ATTR_span, -1) == node_float(b, ATTR_span, -1);
+                node_float(a, ATTR_span, -1) == node_float(b, ATTR_span, -1) &&
+                node_float(a, ATTR_smoothing, 0) == node_float(b, ATTR_smoothing, 0) &&
+                has_same_text(a, b, ATTR_classes) && has_same_text(a, b, ATTR_labels) &&
+                has_same_text(a, b, ATTR_weights);
     for (size_t i = 0; i < sizeof(KEYS) / sizeof(KEYS[0]); i++) {
         same &= node_int(a, KEYS[i], -1) == node_int(b, KEYS[i], -1);
     }

@@ -478,7 +478,7 @@ static int model_numbers(lua_State *lua) {
     check_self(lua, "numbers");
     const char *name = lua_type(lua, 2) == LUA_TSTRING ? lua_tostring(lua, 2) : "";
     TokenNumbers which = token_numbers_find(name);
-    if (which == N_TOKEN_NUMBERS || token_numbers_are_stored(which)) {
+    if (which == N_TOKEN_NUMBERS || token_numbers_axis(which)) {
         script_error(lua, "numbers: of labels there are centered_rewards, advantages, "
                           "old_scores, reference_scores and weights, of rows desirable, "
                           "divergence and extra_weights");
@@ -515,6 +515,17 @@ static int model_stored(lua_State *lua) {
     push_numbers(lua, "stored", TOKEN_NUMBER_NAMES[TOKEN_STORED_WORDS], DTYPE_I32, 3, AXIS_STORED);
     return 1 + push_numbers(lua, "stored", TOKEN_NUMBER_NAMES[TOKEN_STORED_LOGPROBS], DTYPE_F32, 3,
                             AXIS_STORED);
+}
+
+/* m:targets() -> f32[batch, seq, class]: what the data say of each class at a label. */
+static int model_targets(lua_State *lua) {
+    check_self(lua, "targets");
+    const ScriptGraph *script = script_graph(lua);
+    if (axis_find(&script->graph->axes, AXIS_CLASS, (int)strlen(AXIS_CLASS)) < 0) {
+        script_error(lua, "targets: the model has no axis '" AXIS_CLASS "', of as many");
+    }
+    return push_numbers(lua, "targets", TOKEN_NUMBER_NAMES[TOKEN_TARGETS], DTYPE_F32, 3,
+                        AXIS_CLASS);
 }
 
 /* m:tally(parameter, numbers): what the parameter, made with `balance`, moves against. */
@@ -575,20 +586,14 @@ static int model_freeze(lua_State *lua) {
     return 0;
 }
 
-static const luaL_Reg METHODS[] = {{"axis", model_axis},
-                                   {"block", model_block},
-                                   {"freeze", model_freeze},
-                                   {"numbers", model_numbers},
-                                   {"output", model_output},
-                                   {"param", model_param},
-                                   {"reference", model_reference},
-                                   {"tally", model_tally},
-                                   {"teacher", model_teacher},
-                                   {"stored", model_stored},
-                                   {NULL, NULL}};
+static const luaL_Reg METHODS[] = {
+    {"axis", model_axis},           {"block", model_block},     {"freeze", model_freeze},
+    {"numbers", model_numbers},     {"output", model_output},   {"param", model_param},
+    {"reference", model_reference}, {"tally", model_tally},     {"teacher", model_teacher},
+    {"stored", model_stored},       {"targets", model_targets}, {NULL, NULL}};
 
 bool script_name_is_taken(const char *name) {
-    static const char *const FIELDS[] = {"batch", "group", "loss", "name", "size"};
+    static const char *const FIELDS[] = {"batch", "group", "loss", "name", "setting", "size"};
     for (const luaL_Reg *method = METHODS; method->name; method++) {
         if (strcmp(method->name, name) == 0) return true;
     }
@@ -598,33 +603,75 @@ bool script_name_is_taken(const char *name) {
     return false;
 }
 
-/* Upvalue: the names that exist, as text. */
-static int fail_unknown_field(lua_State *lua) {
+static void push_setting(lua_State *lua, const Setting *setting) {
+    switch (setting->type) {
+    case SETTING_INTEGER: lua_pushinteger(lua, setting->integer); break;
+    case SETTING_NUMBER: lua_pushnumber(lua, setting->number); break;
+    case SETTING_BOOLEAN: lua_pushboolean(lua, setting->boolean); break;
+    case SETTING_STRING: lua_pushstring(lua, setting->text); break;
+    }
+}
+
+/* The setting of the name that is argument 2, pushed and noted as read; false: there is none. */
+static bool read_setting(lua_State *lua) {
+    const SettingTable *settings = lua_touserdata(lua, lua_upvalueindex(1));
+    const char *name = lua_type(lua, 2) == LUA_TSTRING ? lua_tostring(lua, 2) : NULL;
+    Setting *setting = name ? settings_find(settings, name) : NULL;
+    if (!setting || !setting->has_value) return false;
+    setting->is_read = true;
+    push_setting(lua, setting);
+    return true;
+}
+
+/* m.NAME, where m has no method of that name. Upvalue: the settings. */
+static int index_model(lua_State *lua) {
+    if (read_setting(lua)) return 1;
+    const SettingTable *settings = lua_touserdata(lua, lua_upvalueindex(1));
     const char *name = lua_type(lua, 2) == LUA_TSTRING ? lua_tostring(lua, 2) : "?";
     script_error(lua,
                  "m has no field '%.64s'; it has: %s, and the methods axis, block, freeze, "
-                 "numbers, output, param, reference, tally, teacher",
-                 name, lua_tostring(lua, lua_upvalueindex(1)));
+                 "numbers, output, param, reference, setting, tally, targets, teacher",
+                 name, settings_names(settings, true));
 }
 
-void script_push_model(lua_State *lua, const SettingTable *settings) {
+/* m:setting(name): the setting, or nil where the model has none. Upvalue: the settings. */
+static int model_setting_method(lua_State *lua) {
+    check_self(lua, "setting");
+    if (lua_type(lua, 2) != LUA_TSTRING) script_error(lua, "setting: takes the name of one");
+    if (!read_setting(lua)) lua_pushnil(lua);
+    return 1;
+}
+
+/* pairs(m): all settings, and all are read. Upvalue: the settings. */
+static int list_settings(lua_State *lua) {
+    const SettingTable *settings = lua_touserdata(lua, lua_upvalueindex(1));
+    lua_getglobal(lua, "next");
     lua_newtable(lua);
-    luaL_setfuncs(lua, METHODS, 0);
     for (int i = 0; i < settings->count; i++) {
-        const Setting *setting = &settings->items[i];
+        Setting *setting = &settings->items[i];
         if (!setting->has_value) continue;
-        switch (setting->type) {
-        case SETTING_INTEGER: lua_pushinteger(lua, setting->integer); break;
-        case SETTING_NUMBER: lua_pushnumber(lua, setting->number); break;
-        case SETTING_BOOLEAN: lua_pushboolean(lua, setting->boolean); break;
-        case SETTING_STRING: lua_pushstring(lua, setting->text); break;
-        }
+        setting->is_read = true;
+        push_setting(lua, setting);
         lua_setfield(lua, -2, setting->name);
     }
+    lua_pushnil(lua);
+    return 3;
+}
+
+static void set_closure(lua_State *lua, const char *name, lua_CFunction function,
+                        SettingTable *settings) {
+    lua_pushlightuserdata(lua, settings);
+    lua_pushcclosure(lua, function, 1);
+    lua_setfield(lua, -2, name);
+}
+
+void script_push_model(lua_State *lua, SettingTable *settings) {
     lua_newtable(lua);
-    lua_pushstring(lua, settings_names(settings, true));
-    lua_pushcclosure(lua, fail_unknown_field, 1);
-    lua_setfield(lua, -2, "__index");
+    luaL_setfuncs(lua, METHODS, 0);
+    set_closure(lua, "setting", model_setting_method, settings);
+    lua_newtable(lua);
+    set_closure(lua, "__index", index_model, settings);
+    set_closure(lua, "__pairs", list_settings, settings);
     lua_pushboolean(lua, false);
     lua_setfield(lua, -2, "__metatable");
     lua_setmetatable(lua, -2);

@@ -8,7 +8,7 @@
 #include "frontend/lua/model_settings.h"
 
 /* Pushes `m`. The graph must have its axes. May raise. */
-void script_push_model(lua_State *lua, const SettingTable *settings);
+void script_push_model(lua_State *lua, SettingTable *settings);
 
 /* May a setting not have this name, because `m` already has a field called so? */
 bool script_name_is_taken(const char *name);

@@ -516,6 +516,7 @@ static void apply_given(const Reader *reader, const ModelSetting *given) {
     description->loc = whole;
     Setting *setting = settings_find(&description->settings, given->key);
     if (setting && setting->is_settable) {
+        if (!setting->own && setting->has_value) setting->own = setting_text(setting, arena);
         if (!setting_parse(setting, given->value, what, whole, diag, arena)) {
             sandbox_fail(reader->lua);
         }

@@ -29,6 +29,8 @@ typedef struct Setting {
     bool is_count; /* of blocks: 1 or more */
     bool has_value;
     bool is_settable; /* by a size or --set */
+    bool is_read;     /* by the model's script */
+    const char *own;  /* the value before any was given, as setting_text has it; NULL: none was */
     union {
         int64_t integer;
         double number;

@@ -94,7 +94,7 @@ end
 
 -- Of the weight that adds to the residual stream.
 local function residual_std(m, o)
-  local layers = rawget(m, "layers")
+  local layers = m:setting("layers")
   return o.out_std or (layers and layers > 0 and o.std / math.sqrt(2 * layers) or o.std)
 end
 
@@ -161,7 +161,7 @@ end
 -- should keep their size, and ffn its share of the width.
 function nn.mup(m)
   check_model("mup", m)
-  local base, std = rawget(m, "mup"), rawget(m, "init_std")
+  local base, std = m:setting("mup"), m:setting("init_std")
   if math.type(base) ~= "integer" or base < 0 then
     fail("mup: the model's setting 'mup' must be a width, a whole number, or 0, not %s",
       tostring(base))
@@ -172,7 +172,7 @@ function nn.mup(m)
   end
   local n = base > 0 and m.model / base or 1
   if n == 1 then return { table = { std = std }, hidden = { std = std }, head = { std = std } } end
-  if rawget(m, "tied") then
+  if m:setting("tied") then
     fail("mup: the head must be a weight of its own, as its rate is not the table's: tied = false")
   end
   return { table = { std = std },
@@ -199,7 +199,7 @@ function nn.documents(m, tokens, separator, options)
   check_arguments("documents", m, tokens)
   local o = read_options("documents", options, { apart = false, ends = false })
   if separator == -1 then return end
-  local vocab = rawget(m, "vocab")
+  local vocab = m:setting("vocab")
   local last = (math.type(vocab) == "integer" and vocab or 2 ^ 31) - 1
   if math.type(separator) ~= "integer" or separator < 0 or separator > last then
     fail("documents: they end with the token %s; it must be a whole number from 0 to %d, or -1: "

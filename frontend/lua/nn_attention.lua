@@ -92,7 +92,7 @@ function nn.yarn(m, options)
     fail("rotary_scaling is '%s'; it can be none or yarn", tostring(m.rotary_scaling))
   end
   stretch_yarn(m, rotary, m[o.axis], o.truncate)
-  local stretch = 0.1 * (rawget(m, "rotary_mscale") or 1.0) * math.log(m.rotary_factor) + 1
+  local stretch = 0.1 * (m:setting("rotary_mscale") or 1.0) * math.log(m.rotary_factor) + 1
   return rotary, stretch * stretch
 end
 
@@ -336,7 +336,7 @@ end
 
 local function check_mla(m, o)
   for _, axis in ipairs{ "heads", "head", "nope", "rope", "value", "kv_rank" } do
-    if math.type(rawget(m, axis)) ~= "integer" then
+    if math.type(m:setting(axis)) ~= "integer" then
       fail("mla: the model's axes need '%s'; they are heads, nope and rope (of a head's queries "
         .. "and keys, without and with positions), value (of a head's values) and kv_rank", axis)
     end

@@ -11,6 +11,7 @@ function classes.add(nn, tools)
 local ops = ops
 local fail, read_options, check_arguments = tools.fail, tools.read_options, tools.check_arguments
 local mean_of, NONE = tools.mean_of, tools.NONE
+local MOST = 4096 -- classes (ir/class_names.h)
 
 local function count_of(list)
   if type(list) ~= "string" then
@@ -35,45 +36,117 @@ local function head(m, x, n, o)
     x = nn.linear(m, x, "model", from, { weight = "pooler.w", bias = "pooler.b", std = o.std })
     x = o.pooler_act == "tanh" and ops.tanh{ x } or nn.activation(x, o.pooler_act)
   end
-  if (rawget(m, "lora") or 0) > 0 then m:freeze("!score") end -- beside adapters it learns, too
+  if (m:setting("lora") or 0) > 0 then m:freeze("!score") end -- beside adapters it learns, too
   return nn.linear(m, nn.dropout(x, o.dropout), from, "class",
     { weight = "score", bias = o.bias and "score.b" or nil, std = o.std, muon = 0 })
 end
 
--- Mean over the texts of the global batch of -log of the probability of each one's class.
+-- Losses of a text [batch, seq], by logits [batch, seq, class] and the data's targets, like them.
+local LOSSES = {
+  -- shares of classes: -log of the probability of each, so often as it counts
+  shares = function(logits, targets)
+    return ops.reduce_sum{ targets * (ops.logsumexp{ logits, axis = "class" } - logits),
+                           over = "class" }
+  end,
+  -- 1 of classes that it has, else 0: -log of the probability that it has it, or has not
+  sets = function(logits, targets)
+    return ops.softplus{ logits } - logits * targets
+  end,
+  mse = function(logits, targets) return ops.square{ logits - targets } end,
+  mae = function(logits, targets) return ops.abs{ logits - targets } end,
+  huber = function(logits, targets) -- with a delta of 1 (Huber 1964)
+    local apart = ops.abs{ logits - targets }
+    local near = 1 - ops.relu{ 1 - apart } -- the lesser of it and 1
+    return ops.square{ near } * 0.5 + apart - near
+  end,
+}
+local KINDS = { one = "one", sets = "sets", mse = "numbers", mae = "numbers", huber = "numbers" }
+
+-- What classes are, by m's settings of these names, where nn.classify is not told.
+local function settle_kind(m, o)
+  if o.kind == nil then o.kind = m:setting("class_kind") or "one" end
+  if not KINDS[o.kind] then
+    fail("classify: the kind, class_kind, is '%s'; it can be one, sets, mse, mae or huber",
+      tostring(o.kind))
+  end
+  if KINDS[o.kind] == "one" then
+    if o.weights == nil then o.weights = m:setting("class_weights") end
+    if o.smoothing == nil then o.smoothing = m:setting("class_smoothing") end
+  end
+  if o.weights == "none" then o.weights = nil end
+  if o.smoothing == 0 then o.smoothing = nil end
+  return KINDS[o.kind]
+end
+
+-- Outputs for the log: how the mean text is told.
+local function tell_right(m, logits, targets, n, mean_of_texts)
+  local same = ops.equal{ 1 - ops.less{ logits, 0 }, targets }
+  local right = ops.reduce_sum{ same, over = "class" }
+  m:output("accuracy", mean_of_texts(1 - ops.less{ right, n - 0.5 }))
+  m:output("label_accuracy", mean_of_texts(right * (1 / n)))
+end
+
+-- The mean over the texts of the global batch of the loss of each one's class, classes or numbers:
+-- -log of the class's probability (kind = one), the mean over classes of -log of the probability
+-- that it has it, or has not (sets, of any number of them), or how far numbers are apart (mse, mae,
+-- huber; the mean over numbers).
 -- x [batch, seq, model], labels i32[batch, seq], which are -1 but where a text is told of -> scalar
 -- Parameters: score [model, class]; with bias score.b; with pooled pooler.w [model, pooled],
 -- pooler.b, and score [pooled, class].
--- options: classes ("negative,positive", or "2"), first (is a text told of at its first token? else
--- at its last), pad (the token behind each text, which no text has), between (how many tokens that
--- end texts are between the two of a pair), eos (which one does; any, if absent), pooled,
--- pooler_act (tanh, or one of nn.activation's), bias, dropout (of what the head reads), std, beside
--- (losses [batch], whose mean is added)
--- Makes outputs: logits [batch, seq, class], and for the log accuracy, the share that is right.
+-- options: classes ("negative,positive", or "2"; of numbers there may be 1), kind, weights (of one:
+-- "1,3.5", what each class counts in the mean, or "balanced": as the data's counts have it),
+-- smoothing (of one: so much of a class's share all classes have: Szegedy et al. 2016, section 7),
+-- first (is a text told of at its first token? else at its last), pad (the token behind each text,
+-- which no text has), between (how many tokens that end texts are between the two of a pair), eos
+-- (which one does; any, if absent), pooled, pooler_act (tanh, or one of nn.activation's), bias,
+-- dropout (of what the head reads), std, beside (losses [batch], whose mean is added)
+-- Where kind, weights and smoothing are absent, m's settings class_kind, class_weights and
+-- class_smoothing say them, if it has them.
+-- Makes outputs: logits [batch, seq, class]; for the log accuracy, the share of texts told right,
+-- of sets label_accuracy, the share of classes, of numbers mae
 function nn.classify(m, x, labels, options)
   check_arguments("classify", m, x)
   local o = read_options("classify", options,
     { classes = NONE, first = false, pad = 0, between = 1, eos = NONE, pooled = false,
-      pooler_act = "tanh", bias = false, dropout = 0.0, std = 0.02, beside = NONE })
+      pooler_act = "tanh", bias = false, dropout = 0.0, std = 0.02, beside = NONE, kind = NONE,
+      weights = NONE, smoothing = NONE })
   if labels.input ~= "labels" then
     fail("classify: classes are the labels of the data; these are others")
   end
-  local n = count_of(o.classes)
-  if n ~= math.floor(n) or n < 2 or n > m.vocab then -- labels lie among the tokens
-    fail("classify: 'classes' is '%s', %g of them; there must be from 2 to %d, as many as there "
-      .. "are tokens", o.classes, n, m.vocab)
+  local kind, n = settle_kind(m, o), count_of(o.classes)
+  local least, most = kind == "numbers" and 1 or 2, kind == "one" and m.vocab or MOST
+  if n ~= math.floor(n) or n < least or n > most then -- one's labels lie among the tokens
+    fail("classify: 'classes' is '%s', %g of them; there must be from %d to %d%s", o.classes, n,
+      least, most, kind == "one" and ", as many as there are tokens" or "")
   end
-  local logits = head(m, x, math.tointeger(n), o)
+  n = math.tointeger(n)
+  local logits = head(m, x, n, o)
   m:output("logits", logits)
-  local function share()
-    return ops.label_share{ value = -1, classes = o.classes, first = o.first and 1 or 0,
-                            pad = o.pad, between = o.between, eos = o.eos }
-  end
   local counts = 1 - ops.less{ labels, 0 }
-  m:axis("likeliest", 1)
-  local best = ops.top{ logits, axis = "class", to = "likeliest", count = 1 }
-  m:output("accuracy", mean_of(ops.equal{ best, labels } * counts) / share())
-  local loss = mean_of(ops.cross_entropy{ logits, labels, axis = "class" } * counts) / share()
+  local function mean_of_texts(each)
+    return mean_of(each * counts) / ops.label_share{ value = -1, classes = o.classes,
+      first = o.first and 1 or 0, pad = o.pad, between = o.between, eos = o.eos,
+      labels = kind ~= "one" and kind or nil, weights = o.weights, smoothing = o.smoothing }
+  end
+  local loss
+  if kind == "one" then
+    m:axis("likeliest", 1)
+    local best = ops.top{ logits, axis = "class", to = "likeliest", count = 1 }
+    m:output("accuracy", mean_of_texts(ops.equal{ best, labels }))
+    loss = mean_of_texts((o.weights or o.smoothing) and LOSSES.shares(logits, m:targets())
+      or ops.cross_entropy{ logits, labels, axis = "class" })
+  else
+    local targets = m:targets()
+    local function over_classes(each)
+      return ops.reduce_sum{ each, over = "class" } * (1 / n)
+    end
+    if kind == "sets" then
+      tell_right(m, logits, targets, n, mean_of_texts)
+    else
+      m:output("mae", mean_of_texts(over_classes(LOSSES.mae(logits, targets))))
+    end
+    loss = mean_of_texts(over_classes(LOSSES[o.kind](logits, targets)))
+  end
   return o.beside and loss + mean_of(o.beside) or loss
 end
 
@@ -123,13 +196,9 @@ function nn.decoder_loss(m, x, labels, logits, options)
   if type(logits) ~= "function" then
     fail("decoder_loss: the fourth argument must be a function of x that gives logits")
   end
-  local kinds, policy, diffusion, embedding, online = {}, "none", "none", "none", false
-  for name, value in pairs(m) do -- models may be without these
-    if name == "online" then online = value end
-    if name == "policy" then policy = value end
-    if name == "embedding" then embedding = value end
-    if name == "diffusion" then diffusion = value end
-  end
+  local kinds, online = {}, m:setting("online") -- models may be without these
+  local policy, embedding = m:setting("policy") or "none", m:setting("embedding") or "none"
+  local diffusion = m:setting("diffusion") or "none"
   for name, kind in pairs{ classes = m.classes, policy = policy, preference = m.preference,
                            diffusion = diffusion, embedding = embedding } do
     if kind ~= "none" then kinds[#kinds + 1] = "'" .. name .. "'" end
@@ -180,9 +249,7 @@ function nn.decoder_loss(m, x, labels, logits, options)
   end
   local how = { kind = m.preference, beta = m.beta, label_smoothing = m.label_smoothing,
     gamma = m.gamma, beside = o.beside }
-  for name, value in pairs(m) do -- models may be without these
-    if tools.PREFERENCE_OPTIONS[name] then how[name] = value end
-  end
+  for name in pairs(tools.PREFERENCE_OPTIONS) do how[name] = m:setting(name) end
   return nn.preference(m, logits(x), labels, "vocab", how)
 end
 

@@ -175,9 +175,7 @@ function nn.embed_as_set(m, x, labels, options)
   local o = read_options("embed_as_set", options,
     { starts = NONE, pad = 0, beside = NONE, longest = 0 })
   local how = { pooling = m.embedding, starts = o.starts, pad = o.pad, beside = o.beside }
-  for name, value in pairs(m) do -- models may be without these
-    if SETTINGS[name] then how[SETTINGS[name]] = value end
-  end
+  for name, option in pairs(SETTINGS) do how[option] = m:setting(name) end
   local length = how.length or 0
   if o.longest > 0 and (length == 0 or length > o.longest) then how.length = o.longest end
   return nn.embed(m, x, labels, how)

@@ -120,8 +120,8 @@ function nn.moe(m, x, options)
   if table.concat(x.axes, ",") ~= "batch,seq,model" then
     fail("moe: x is [%s]; it must be [batch, seq, model]", table.concat(x.axes, ", "))
   end
-  local experts, seq = rawget(m, "experts"), x:dim("seq")
-  if math.type(experts) ~= "integer" or not rawget(m, "expert_ffn") then
+  local experts, seq = m:setting("experts"), x:dim("seq")
+  if math.type(experts) ~= "integer" or not m:setting("expert_ffn") then
     fail("moe: the model's axes need 'experts', how many there are, and 'expert_ffn', their width")
   end
   check_moe(m, o, experts)
@@ -264,7 +264,7 @@ end
 
 -- Which of the model's layers have no experts, and how many do.
 local function dense_layers(m, is_dense)
-  local first = rawget(m, "dense_layers") or 0
+  local first = m:setting("dense_layers") or 0
   if first < 0 or first > m.layers then
     fail("expert_decoder: dense_layers must be from 0 to the %d layers, not %d", m.layers, first)
   end

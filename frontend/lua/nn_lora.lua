@@ -204,12 +204,12 @@ end
 -- freeze=, let others train.
 function nn.lora(m)
   check_model("lora", m)
-  local rank = rawget(m, "lora")
+  local rank = m:setting("lora")
   if rank == nil then fail("lora: the model has no setting 'lora', the rank") end
-  local alpha, dropout = rawget(m, "lora_alpha"), rawget(m, "lora_dropout")
+  local alpha, dropout = m:setting("lora_alpha"), m:setting("lora_dropout")
   if rank == 0 then
     local without = { lora_alpha = (alpha or 0) ~= 0, lora_dropout = (dropout or 0) ~= 0,
-                      lora_rslora = rawget(m, "lora_rslora") == true }
+                      lora_rslora = m:setting("lora_rslora") == true }
     for _, name in ipairs{ "lora_alpha", "lora_rslora", "lora_dropout" } do
       if without[name] then
         fail("lora: '%s' has no effect without adapters: 'lora', their rank, is 0", name)
@@ -219,7 +219,7 @@ function nn.lora(m)
   end
   m:freeze("*, !*.lora_a, !*.lora_b")
   return { rank = rank, alpha = alpha ~= 0 and alpha or nil, dropout = dropout,
-           targets = rawget(m, "lora_targets"), rslora = rawget(m, "lora_rslora") }
+           targets = m:setting("lora_targets"), rslora = m:setting("lora_rslora") }
 end
 
 return read_lora, adapter

@@ -101,7 +101,7 @@ end
 
 local function check_axes(layer, m)
   for _, axis in ipairs{ "state_groups", "state_heads", "state_keys", "state_values" } do
-    if math.type(rawget(m, axis)) ~= "integer" then
+    if math.type(m:setting(axis)) ~= "integer" then
       fail("%s: the model's axes need '%s'; they are state_groups (that share queries and keys), "
         .. "state_heads (of each group), state_keys and state_values (of a head)", layer, axis)
     end
@@ -307,7 +307,7 @@ end
 -- published). lora's targets: state.q, .k, .v, .beta, .f and .g (both products of each), .o
 function nn.kimi_delta(m, x, options)
   local o = read_common("kimi_delta", m, x, options,
-    { name = "kda", conv_bias = false, rank = rawget(m, "state_values") or 1 })
+    { name = "kda", conv_bias = false, rank = m:setting("state_values") or 1 })
   rank_axis(m, "kimi_delta", o, "state_rank")
   local made = projections("kimi_delta", m, x, o, KIMI_DELTA)
   local q, k = unit(made.convolved("q", KEYS)), unit(made.convolved("k", KEYS))

@@ -34,6 +34,9 @@ function ops.mul(args) end
 ---@field eos? integer
 ---@field pad? integer
 ---@field classes? string
+---@field labels? string
+---@field weights? string
+---@field smoothing? number
 ---@field first? integer
 ---@field between? integer
 ---@field by? integer
@@ -46,7 +49,8 @@ function ops.mul(args) end
 ---counted before each step. One `value` for a model; -1 is what the data's masks leave out. With
 ---`rate` and `mask`, labels are tokens that the data hide behind `mask`; with `start` and `eos`
 ---what a decoder says, as nn.cross_entropy's from_source has it; with `classes`, `first` and `pad`
----labels are classes of texts, as nn.classify's. It then has first and pad, and perhaps between.
+---labels are classes of texts, as nn.classify's. It then has first and pad, and perhaps between;
+---and labels ("sets" or "numbers" of the classes), or weights and smoothing.
 ---With `groups`, `count`, `length`, first and pad a label says which text of a row's it stands for,
 ---as nn.embed's. With `mask` and `by` the data hide tokens as nn.cross_entropy's diffusion has it.
 ---@param args perilune.LabelShareArgs value; perhaps rate, mask, span, start, eos, pad, classes,

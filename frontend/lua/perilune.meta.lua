@@ -108,6 +108,15 @@ function Model:teacher() end
 ---@return perilune.Value logprobs
 function Model:stored(count) end
 
+---f32[batch, seq, class]: what the data say of each class of a text, at its label (nn.classify).
+---@return perilune.Value
+function Model:targets() end
+
+---A setting, or nil where the model has none of that name.
+---@param name string
+---@return number|string|boolean|nil
+function Model:setting(name) end
+
 ---An axis whose size the model works out; the same again is no mistake.
 ---@param name string
 ---@param size integer
@@ -680,6 +689,9 @@ function nn.convolve(m, x, options) end
 
 ---@class perilune.ClassifyOptions
 ---@field classes string their names with commas between them, or how many there are
+---@field kind? "one"|"sets"|"mse"|"mae"|"huber" what a text has: a class, a set, or numbers
+---@field weights? string of one: "1,3.5", what each class counts, or "balanced"
+---@field smoothing? number of one: how much of a class's share all of them have
 ---@field first? boolean a text is told of at its first token; else at its last
 ---@field pad? integer the token behind each text
 ---@field between? integer how many ends are between the two texts of a pair
@@ -691,9 +703,11 @@ function nn.convolve(m, x, options) end
 ---@field std? number
 ---@field beside? perilune.Value
 
----Mean over texts of the loss of their classes. x [batch, seq, model]; labels are -1 but where a
----text is told of. Makes parameters score, perhaps score.b, pooler.w and pooler.b, and the outputs
----"logits" [batch, seq, class] and accuracy.
+---Mean over texts of the loss of their classes, sets of classes or numbers; what kind, weights and
+---smoothing do not say, m.class_kind, m.class_weights and m.class_smoothing do.
+---x [batch, seq, model]; labels are -1 but where a text is told of. Makes parameters score, perhaps
+---score.b, pooler.w and pooler.b, and outputs, "logits" [batch, seq, class] and accuracy; of sets
+---label_accuracy, too, of numbers mae.
 ---@param m perilune.Model
 ---@param x perilune.Value
 ---@param labels perilune.Value

@@ -450,15 +450,24 @@ bool plan_reads_numbers(const Plan *plan, TokenNumbers numbers) {
     return find_numbers(plan, numbers) != NULL;
 }
 
-int64_t plan_stored_words(const Plan *plan) {
-    const Node *node = find_numbers(plan, TOKEN_STORED_WORDS);
-    if (!node) node = find_numbers(plan, TOKEN_STORED_LOGPROBS); /* of damaged plans */
+static int64_t last_dim(const Node *node) {
     const Type *type = node ? &node->types[0] : NULL;
     return type && type->rank > 0 ? type->dims[type->rank - 1] : 0;
 }
 
+int64_t plan_stored_words(const Plan *plan) {
+    const Node *node = find_numbers(plan, TOKEN_STORED_WORDS);
+    if (!node) node = find_numbers(plan, TOKEN_STORED_LOGPROBS); /* of damaged plans */
+    return last_dim(node);
+}
+
+int64_t plan_numbers_width(const Plan *plan, TokenNumbers numbers) {
+    if (token_numbers_are_stored(numbers)) return plan_stored_words(plan);
+    return token_numbers_axis(numbers) ? last_dim(find_numbers(plan, numbers)) : 1;
+}
+
 int64_t plan_numbers_row(const Plan *plan, TokenNumbers numbers) {
-    return plan->seq * (token_numbers_are_stored(numbers) ? plan_stored_words(plan) : 1);
+    return plan->seq * plan_numbers_width(plan, numbers);
 }
 
 int64_t plan_row(const Plan *plan) {

@@ -298,6 +298,8 @@ int64_t plan_source(const Plan *plan);
 bool plan_reads_numbers(const Plan *plan, TokenNumbers numbers);
 /* How many of a teacher's words its loss reads of each label; 0: none. */
 int64_t plan_stored_words(const Plan *plan);
+/* Numbers of each position; 0: the plan reads none. */
+int64_t plan_numbers_width(const Plan *plan, TokenNumbers numbers);
 /* How many numbers there are in a row, of those that it reads. */
 int64_t plan_numbers_row(const Plan *plan, TokenNumbers numbers);
 int64_t plan_row(const Plan *plan);

@@ -43,10 +43,16 @@ static void cut_longest(size_t most, size_t own[2]) {
     own[more] = most / 2 + most % 2;
 }
 
+static size_t count_words(const ClassRowOptions *options) {
+    return options->table ? (size_t)options->table->n_words : 1;
+}
+
 /* The document up to `next`; false: there is no room for it beside what is around it. */
-static bool measure(const TokenBuffer *buffer, size_t begin, size_t next, size_t seq, Text *out) {
+static bool measure(const TokenBuffer *buffer, size_t begin, size_t next,
+                    const ClassRowOptions *options, Text *out) {
+    const size_t seq = options->seq, length = next - begin - count_words(options);
     size_t n_around = 0;
-    *out = (Text){.begin = begin, .length = next - begin - 1, .second = next - begin - 1};
+    *out = (Text){.begin = begin, .length = length, .second = length};
     for (size_t i = 0; i < out->length; i++) {
         if (buffer->marks[begin + i] & TOKEN_SECOND) out->second = i;
         bool around = is_around(buffer, begin + i);
@@ -80,8 +86,11 @@ static bool find_texts(const TokenBuffer *buffer, const ClassRowOptions *options
         next = begin + 1;
         while (next < buffer->n_tokens && !(buffer->marks[next] & TOKEN_BEGINS)) next++;
         number++;
-        if (!(buffer->marks[next - 1] & TOKEN_COUNTS)) BUG("a text without a class");
-        if (!measure(buffer, begin, next, options->seq, text)) {
+        if (next - begin < count_words(options) ||
+            !(buffer->marks[next - count_words(options)] & TOKEN_COUNTS)) {
+            BUG("a text without a class");
+        }
+        if (!measure(buffer, begin, next, options, text)) {
             diag_error(diag, NO_LOC,
                        "text %" PRId64 ": rows of %zu tokens have no room for one of it beside "
                        "those around it and one behind: plan with a larger --set seq=",
@@ -115,15 +124,30 @@ static void shuffle(Text *texts, int64_t n) {
     }
 }
 
-/* At `to`: what is kept of the text, and its class. Returns how many tokens. */
-static size_t put_text(TokenBuffer *windows, size_t to, const TokenBuffer *from, const Text *text) {
+/* The number of a new row. */
+static uint32_t add_row(ClassTable *table, const TokenBuffer *from, size_t at) {
+    if (table->n == table->capacity) {
+        table->capacity = table->capacity ? 2 * table->capacity : 256;
+        const size_t words = (size_t)table->capacity * (size_t)table->n_words;
+        table->items = memory_grow(table->items, words * sizeof(*table->items));
+    }
+    uint32_t *row = table->items + table->n * table->n_words;
+    for (int i = 0; i < table->n_words; i++) row[i] = token_buffer_at(from, at + (size_t)i);
+    return (uint32_t)table->n++;
+}
+
+/* At `to`: what is kept of the text, and its class, or row. Returns how many tokens. */
+static size_t put_text(TokenBuffer *windows, size_t to, const TokenBuffer *from, const Text *text,
+                       ClassTable *table) {
     size_t n = 0, put[2] = {0};
     for (size_t i = 0; i < text->length; i++) {
         int which = i >= text->second;
         if (!is_around(from, text->begin + i) && put[which]++ >= text->own[which]) continue;
         token_buffer_set(windows, to + n++, token_buffer_at(from, text->begin + i));
     }
-    token_buffer_set(windows, to + n, token_buffer_at(from, text->begin + text->length));
+    const size_t label = text->begin + text->length;
+    token_buffer_set(windows, to + n,
+                     table ? add_row(table, from, label) : token_buffer_at(from, label));
     windows->marks[to] |= TOKEN_BEGINS;
     windows->marks[to + n] |= TOKEN_COUNTS;
     return n + 1;
@@ -141,6 +165,10 @@ bool class_rows(TokenBuffer *buffer, const ClassRowOptions *options, int64_t *co
     size_t n_room = 0, to = 0;
     *out = (ClassTotals){0};
     bool good = find_texts(buffer, options, texts, out, diag);
+    if (good && options->table && options->table->n + out->n_texts > INT32_MAX) {
+        diag_error(diag, NO_LOC, "more than %d texts", INT32_MAX);
+        good = false;
+    }
     if (good && out->n_texts == 0) {
         diag_error(diag, NO_LOC, "there is no text with a class");
         good = false;
@@ -149,10 +177,10 @@ bool class_rows(TokenBuffer *buffer, const ClassRowOptions *options, int64_t *co
     good = good && token_buffer_create(&windows, buffer->token_bytes, n_room, diag);
     if (good && options->shuffles) shuffle(texts, out->n_texts);
     for (int64_t i = 0; good && i < out->n_texts; i++) {
-        size_t put = put_text(&windows, to, buffer, &texts[i]);
+        size_t put = put_text(&windows, to, buffer, &texts[i], options->table);
         size_t room = room_of(&texts[i], options);
         uint32_t class = token_buffer_at(&windows, to + put - 1);
-        if (class < (uint32_t)n_classes) counts[class]++;
+        if (!options->table && class < (uint32_t)n_classes) counts[class]++;
         for (size_t k = put; k < room; k++) token_buffer_set(&windows, to + k, options->pad);
         out->n_cut += texts[i].length >= options->seq;
         to += room;

@@ -25,7 +25,7 @@ bool parquet_leaf_is_readable(const ParquetLeaf *leaf) {
         return is_spelled(leaf->member) && leaf->repeated_depth == 2 && leaf->is_element &&
                leaf->is_text;
     }
-    return leaf->is_text || (leaf->number_bytes > 0 && !leaf->is_element);
+    return leaf->is_text || leaf->number_bytes > 0;
 }
 
 static json_t *made(json_t *json) {
@@ -103,10 +103,17 @@ static const char *put_value(json_t *object, const ParquetLeaf *leaf, const Parq
 }
 
 /* NULL, or what is wrong. */
-static const char *put_element(json_t *list, const ParquetText *text) {
-    json_t *string = text ? json_stringn((const char *)text->bytes, text->length) : json_null();
-    if (!string) return "has text that is not UTF-8";
-    if (json_array_append_new(list, string) != 0) memory_exhausted(0);
+static const char *put_element(json_t *list, const ParquetLeaf *leaf, const ParquetText *text) {
+    json_t *value = json_null();
+    if (text && leaf->number_bytes) {
+        const double number = parquet_number(leaf, text);
+        if (!isfinite(number)) return "has a number that is none";
+        value = json_real(number);
+    } else if (text) {
+        value = json_stringn((const char *)text->bytes, text->length);
+    }
+    if (!value) return "has text that is not UTF-8";
+    if (json_array_append_new(list, value) != 0) memory_exhausted(0);
     return NULL;
 }
 
@@ -119,12 +126,18 @@ static const char *put_values(const ParquetLeaf *leaf, const ParquetValues *valu
         if (values->repeated[i] == 1) place->element++;
         if (place->row < 0 || place->row >= rows->n_promised) return "has other rows than promised";
         json_t *object = object_at(rows, (size_t)place->row);
-        if (leaf->is_nested && values->defined[i] < leaf->element_defined) continue; /* empty */
+        if (leaf->is_nested && values->defined[i] < leaf->element_defined) { /* empty, or null */
+            const bool empty = values->defined[i] == leaf->element_defined - 1;
+            if (rows->keeps_empty && leaf->is_element && texts && empty && !leaf->member) {
+                list_at(object, leaf->column);
+            }
+            continue;
+        }
         const bool there = values->defined[i] >= leaf->most_defined;
         if (leaf->is_element && texts) {
             json_t *list = leaf->member ? list_at(top_record(object, leaf->column), leaf->member)
                                         : list_at(object, leaf->column);
-            wrong = put_element(list, there ? &values->texts[i] : NULL);
+            wrong = put_element(list, leaf, there ? &values->texts[i] : NULL);
             continue;
         }
         if (texts && is_own_field(leaf)) {
@@ -164,7 +177,8 @@ static const char *read_leaf(ParquetRows *rows, const ParquetFile *file, int gro
 const char *parquet_rows_read(ParquetRows *rows, const ParquetFile *file, int group,
                               const ParquetUse *uses, ParquetValues *values, int *out_leaf) {
     const char *wrong = NULL;
-    *rows = (ParquetRows){.n_promised = file->groups[group].n_rows};
+    *rows =
+        (ParquetRows){.n_promised = file->groups[group].n_rows, .keeps_empty = rows->keeps_empty};
     for (int i = 0; !wrong && i < file->n_leaves; i++) {
         if (uses[i] == PARQUET_LEFT_OUT) continue;
         *out_leaf = i;

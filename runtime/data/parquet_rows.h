@@ -19,6 +19,7 @@ typedef struct ParquetRows {
     json_t **items; /* [n] */
     size_t n, room;
     int64_t n_promised; /* by the group */
+    bool keeps_empty;   /* set by the caller: lists that are empty are there, not as if null */
 } ParquetRows;
 
 /* uses [n_leaves]; `values` is scratch. NULL, or what is wrong with which leaf. To be released

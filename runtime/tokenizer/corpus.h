@@ -14,6 +14,7 @@
 #ifndef RUNTIME_TOKENIZER_CORPUS_H
 #define RUNTIME_TOKENIZER_CORPUS_H
 
+#include "ir/class_names.h"
 #include "runtime/tokenizer/encoder.h"
 
 /* What a text of a group is, the number that is its last token, the only one that counts: 0 a
@@ -36,6 +37,7 @@ typedef struct CorpusOptions {
                             TOKEN_WANTED; or such pairs, chosen ones being so */
     const char *classes; /* lines are texts with one of these (ir/class_names.h): the number of
                             its class is a text's last token, the only one that counts */
+    ClassLabels labels;  /* more than a class each: class_label_words in its place */
     bool class_may_lack; /* a text without one has the number that follows theirs */
     bool each;           /* a text without a token is refused: what is said of each has its place */
     int texts;           /* lines are groups of so many texts that belong together, each one a

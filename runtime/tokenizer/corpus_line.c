@@ -4,6 +4,7 @@
 #include "ir/class_names.h"
 #include "runtime/data/token_mask.h"
 #include "runtime/tokenizer/chat.h"
+#include "runtime/tokenizer/corpus_labels.h"
 #include "runtime/tokenizer/line_text.h"
 #include "runtime/tokenizer/token_run.h"
 
@@ -399,36 +400,6 @@ static const char *const TEXT_KEYS[][2] = {
     {"question1", "question2"}, {"question", "sentence"},   {"sentence", NULL},
 };
 
-/* -1: it is none, reported. */
-static int read_class(const Line *line) {
-    const char *classes = line->options->classes;
-    const json_t *label = json_object_get(line->object, "label");
-    int class = -1, count = class_names_count(classes);
-    if (json_is_string(label)) {
-        class = class_names_find(classes, json_string_value(label), json_string_length(label));
-        if (class >= 0) return class;
-        bool named = class_names_find(classes, "0", 1) < 0;
-        diag_error(line->diag, line->loc,
-                   named ? "'label' is '%.60s', which is none of the classes %.200s"
-                         : "'label' is '%.60s', and the plan's classes have no names but numbers "
-                           "below %.200s: plan with --set classes=NAME,NAME,...",
-                   json_string_value(label), classes);
-        return -1;
-    }
-    double value = json_is_boolean(label) ? json_is_true(label) : json_number_value(label);
-    bool number = json_is_boolean(label) || json_is_number(label);
-    if (number && value >= 0 && value < count && value == (int)value) return (int)value;
-    if (number) {
-        diag_error(line->diag, line->loc, "'label' is %g; the %d classes are 0 to %d", value, count,
-                   count - 1);
-    } else if (line->options->class_may_lack && (!label || json_is_null(label))) {
-        return count;
-    } else {
-        diag_error(line->diag, line->loc, "no object with a 'label', a class's name or number");
-    }
-    return -1;
-}
-
 /* False: there is no text; reported. *out_pair NULL: there is one. */
 static bool find_texts(const Line *line, const json_t **out_text, const json_t **out_pair) {
     const char *field = line->options->field;
@@ -478,18 +449,33 @@ static bool put_texts(const Line *line, TokenRun *run, const json_t *text, const
     return true;
 }
 
+/* A class, or sets or numbers. */
+static bool read_labels(const Line *line, uint32_t words[1 + CLASS_MOST], int *out_n) {
+    const CorpusOptions *options = line->options;
+    const int n = class_names_count_of(options->classes, options->labels);
+    *out_n = 1;
+    if (options->labels == CLASS_ONE) {
+        const int class = corpus_read_class(line->object, options, line->loc, line->diag);
+        words[0] = (uint32_t) class;
+        return class >= 0;
+    }
+    *out_n = class_label_words(options->labels, n);
+    return corpus_read_labels(line->object, options, words, line->loc, line->diag);
+}
+
 static bool run_labelled(const Line *line) {
     const json_t *text, *pair;
     if (!find_texts(line, &text, &pair)) return false;
-    int class = read_class(line);
-    if (class < 0) return false;
+    uint32_t words[1 + CLASS_MOST];
+    int n_words;
+    if (!read_labels(line, words, &n_words)) return false;
     TokenRun run = begin_run(line);
     size_t begin = run.tokens->count;
     bool good = put_texts(line, &run, text, pair);
     if (good && run.tokens->count == begin) {
         good = corpus_job_may_be_empty(line->job, line->options, line->where);
     }
-    good = good && token_run_number(&run, (uint32_t) class, true);
+    for (int i = 0; good && i < n_words; i++) good = token_run_number(&run, words[i], true);
     line->job->n_documents++;
     for (size_t i = begin; i < run.tokens->count; i++) {
         line->job->n_special += (run.marks->items[i] & (TOKEN_AROUND | TOKEN_COUNTS)) != 0;

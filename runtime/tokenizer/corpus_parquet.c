@@ -49,6 +49,13 @@ static bool has_column(const ParquetFile *file, const char *name) {
     return false;
 }
 
+static bool is_label(const CorpusOptions *options, const char *column) {
+    if (strcmp(column, "label") == 0) return true;
+    if (options->labels == CLASS_ONE) return false;
+    return strcmp(column, "labels") == 0 || strcmp(column, "score") == 0 ||
+           class_names_find(options->classes, column, strlen(column)) >= 0;
+}
+
 static bool is_read(const CorpusOptions *options, const char *column) {
     static const char *const ANSWERS[] = {"prompt", "chosen", "rejected", NULL};
     static const char *const LABELLED[] = {"prompt", "completion", "answer",
@@ -61,7 +68,7 @@ static bool is_read(const CorpusOptions *options, const char *column) {
                                : options->preferences ? ANSWERS
                                : options->unpaired    ? LABELLED
                                                       : OTHERS;
-    if (options->classes && strcmp(column, "label") == 0) return true;
+    if (options->classes && is_label(options, column)) return true;
     if (options->texts && strncmp(column, "negative_", 9) == 0) return true;
     if (options->field && !options->preferences && !options->unpaired)
         return strcmp(column, options->field) == 0;
@@ -110,7 +117,8 @@ static bool report_columns(const CorpusRows *rows, const CorpusOptions *options,
 }
 
 /* Of numbers those that say what a text is, or whether a message counts. */
-static bool is_wanted(const ParquetLeaf *leaf) {
+static bool is_wanted(const CorpusOptions *options, const ParquetLeaf *leaf) {
+    if (options->classes && is_label(options, leaf->column)) return true;
     if (leaf->is_text || strcmp(leaf->name, leaf->is_nested ? "weight" : "label") == 0) return true;
     return !leaf->is_nested && strcmp(leaf->name, "score") == 0;
 }
@@ -124,7 +132,7 @@ static bool choose_columns(CorpusRows *rows, const CorpusOptions *options, bool 
     for (int i = 0; i < file->n_leaves; i++) {
         const ParquetLeaf *leaf = &file->leaves[i];
         if (!is_read(options, leaf->column)) continue;
-        bool readable = parquet_leaf_is_readable(leaf) && is_wanted(leaf);
+        bool readable = parquet_leaf_is_readable(leaf) && is_wanted(options, leaf);
         rows->uses[i] = readable          ? PARQUET_VALUES
                         : leaf->is_nested ? PARQUET_LEVELS
                                           : PARQUET_LEFT_OUT;
@@ -183,7 +191,7 @@ static bool run_page(CorpusJob *job, Encoder *encoder, const CorpusOptions *opti
 
 static bool run_rows(CorpusJob *job, Encoder *encoder, const CorpusOptions *options, bool counts) {
     const CorpusRows *rows = job->rows;
-    ParquetRows objects = {0};
+    ParquetRows objects = {.keeps_empty = options->labels == CLASS_SETS};
     int leaf = 0;
     const char *wrong =
         parquet_rows_read(&objects, &rows->file, job->group, rows->uses, &job->values, &leaf);

@@ -245,4 +245,76 @@ printf '{"text": "low 3."}\n{"text": ""}\n{"text": "low 4."}\n' >"$folder/gap.js
 fails 'an answer without a token' 2 'gap.jsonl:2: a text without a token' "${alone[@]}" --data "$folder/gap.jsonl"
 fails 'no answers' 2 'takes apart' evaluate models/llama.lua --set-from "$folder/r.st" --load "$folder/r.st" \
     --micro-batch 4 --data "$folder/answers.jsonl" --predictions "$folder/rewards.jsonl"
+# --- sets of classes, numbers, weights ---
+for i in $(seq 160); do
+    a=$((i % 2)) b=$((i / 2 % 2)) c=$((i % 3 == 0)) list=
+    [ $a -eq 0 ] || list='"plot"'
+    [ $b -eq 0 ] || list=${list:+$list, }'"cast"'
+    [ $c -eq 0 ] || list=${list:+$list, }'"look"'
+    text="we saw$([ $a -eq 0 ] || echo ' the story')$([ $b -eq 0 ] || echo ' the actor')$([ $c -eq 0 ] || echo ' the scene')"
+    echo "{\"text\": \"$text in the end\", \"labels\": [$list], \"label\": $((a + 2 * b - c)).5}"
+done >"$folder/sets.jsonl"
+small=("${model[@]}" --micro-batch 10 --global-batch 20 --tokenizer "$t" --data "$folder/sets.jsonl")
+works 'sets' '50.0 % plot, 50.0 % cast, 33.1 % look' train "${small[@]}" --set classes=plot,cast,look \
+    --set class_kind=sets --steps 40 --lr 5e-3 --save "$folder/s.st" --log "$folder/s.jsonl"
+result 'say how many are right' "$(tail -n 1 "$folder/s.jsonl" | grep -q '"label_accuracy":[01].*"val_accuracy":' || echo no)"
+sets=(evaluate models/llama.lua --set-from "$folder/s.st" --load "$folder/s.st" --tokenizer "$t" --data "$folder/sets.jsonl")
+works 'are told' '100.00 % exactly right; F1 micro 1.0000, macro 1.0000; mean average precision 1.0000' "${sets[@]}" \
+    --micro-batch 8 --predictions "$folder/p.jsonl"
+result 'each its own' "$(diff <(sed 's/.*"labels": \(\[.*\]\), .*/\1/' "$folder/sets.jsonl") \
+    <(sed 's/{"labels": \(\[[^]]*\]\),.*"given": \[.*/\1/' "$folder/p.jsonl") | head -n 3)"
+run "${sets[@]}" --micro-batch 8 --json
+loss=$(number loss)
+run "${sets[@]}" --micro-batch 3 --mesh t=2,p=1 --json --threshold 1
+near 'in other batches' "$(number loss)" "$loss"
+result 'nothing is certain' "$(grep -q '"told": 0' "$folder/out" || cat "$folder/out")"
+# The same sets as fields of each class.
+sed 's/"labels": \[\(.*\)\], "label".*/\1}/; s/} *$/}/' "$folder/sets.jsonl" |
+    awk '{ p = /"plot"/; c = /"cast"/; l = /"look"/; sub(/", .*/, "\""); print $0 ", \"plot\": " p ", \"cast\": " c ", \"look\": " l "}" }' \
+        >"$folder/fields.jsonl"
+works 'fields' '100.00 % exactly right' "${sets[@]}" --micro-batch 8 --data "$folder/fields.jsonl"
+sed 's/"labels": .*\], //' "$folder/sets.jsonl" >"$folder/scores.jsonl"
+small=("${small[@]:0:${#small[@]}-1}")
+works 'one number' 'numbers 160 texts' train "${small[@]}" "$folder/scores.jsonl" --set classes=1 --set class_kind=mse --steps 30 --lr 5e-3 \
+    --save "$folder/n.st"
+number=(models/llama.lua --set-from "$folder/n.st" --load "$folder/n.st" --tokenizer "$t" --data "$folder/scores.jsonl")
+run evaluate "${number[@]}" --micro-batch 8 --predictions "$folder/p.jsonl" --json
+result 'is told' "$(awk -v r="$(number spearman)" 'BEGIN { if (!(r > 0.7)) print r }')"
+error=$(awk -F '[:,}]' '{ sum += ($2 - $4) ^ 2 } END { printf "%.9g", sum / NR }' "$folder/p.jsonl")
+near 'its error is what predictions say' "$(number squared_error)" "$error"
+result 'in the order of the texts' "$(diff <(sed 's/.*"given": \(.*\)}/\1/' "$folder/p.jsonl") \
+    <(sed 's/.*"label": \(.*\)}/\1/' "$folder/scores.jsonl") | head -n 3)"
+for text in 'we saw' 'we saw the' 'we saw the actor' the we 'in the end' 'we saw the scene in'; do
+    echo "{\"prompt\": \"$text\"}"
+done >"$folder/one.jsonl"
+works 'it judges answers' '"reward": ' generate "${model[@]}" --load "$folder/base.st" --tokenizer "$t" --prompts \
+    "$folder/one.jsonl" --length 2 --reward-load "$folder/n.st"
+grep -o '"reward": [-0-9.]*' <<<"$out" | cut -d ' ' -f 2 >"$folder/rewards.txt"
+sed 's/{"prompt": "\(.*\)", "text": "\(.*\)", "tokens.*/{"text": "\1\2"}/' <<<"$out" >"$folder/one.jsonl"
+run evaluate "${number[@]:0:${#number[@]}-1}" "$folder/one.jsonl" --micro-batch 1 --predictions "$folder/p.jsonl"
+# Where the text of an answer is the same tokens again.
+result 'by the number that it tells' "$(grep -o '[-0-9.]*' "$folder/p.jsonl" | paste "$folder/rewards.txt" - |
+    awk '{ n += ($1 - $2) ^ 2 < 1e-9 } END { if (n < 2) print n " of 7" }')"
+weighed=(train "${model[@]}" --micro-batch 10 --global-batch 20 --tokenizer "$t" --set classes=bad,mixed,good --steps 2
+    --data "$train")
+works 'weights' 'count 1, 3.5, 0.5 times' "${weighed[@]}" --set class_weights=1,3.5,0.5 --set class_smoothing=0.1
+works 'balanced' 'count 1, 1, 1 times' "${weighed[@]}" --set class_weights=balanced
+head -n 1 "$train" >"$folder/one.jsonl"
+fails 'a class without a text' 2 'class_weights=balanced: no text is of class bad' "${weighed[@]:0:${#weighed[@]}-1}" \
+    "$folder/one.jsonl" --set class_weights=balanced --val-fraction 0
+fails 'two weights of three' 2 'it must be 3 numbers more than 0' "${weighed[@]}" --set class_weights=1,2
+fails 'weights of sets' 2 'class_weights=1,2,3: has no effect' "${weighed[@]}" --set class_kind=sets \
+    --set class_weights=1,2,3
+fails 'another kind' 2 "class_kind, is 'many'; it can be one, sets, mse, mae or huber" "${weighed[@]}" \
+    --set class_kind=many
+fails 'a threshold of no sets' 2 '--threshold: is of sets' evaluate "${number[@]}" --threshold 0.3
+
+# --- settings that belong to something else ---
+for set in beta=0.3 embed_group=8 clip=0.3 gamma=1.0 class_kind=sets lora_targets=q; do
+    fails "$set by itself" 2 "--set $set: has no effect: model llama does not read it" plan "${model[@]}" --set $set
+done
+works 'its own value is no mistake' 'memory' plan "${model[@]}" --set beta=0.1
+works 'nor is what weights bring' 'memory' plan models/llama.lua --set-from "$folder/s.st" --set classes=none
+fails 'of a teacher' 2 '--teacher-set beta=0.3: has no effect' plan "${model[@]}" --teacher models/llama.lua \
+    --teacher-set beta=0.3
 exit $((n_failed > 0))

@@ -204,7 +204,7 @@ many=1.$(printf '1,1.%.0s' $(seq 2000))1
 works 'settings of 8 KB' 'parameters' import $fixtures/phi3_long --set "rotary_short=$many" \
     -o "$folder/many.safetensors"
 fails 'of 24 KB' 2 'settings are 2' plan models/llama.lua --set size=tiny \
-    --set "rotary_short=$many,$many,$many"
+    --set window=8 --set "window_layers=$(printf 'F%.0s' $(seq 24000))W"
 result 'no output of what failed' "$([ ! -e "$folder/x" ] || echo 'there is one')"
 
 # --- from import to export ---

@@ -1,14 +1,18 @@
 /* Classes of whole texts and rewards of answers, from rows to gradients. Catches: a class that is
  * read at another token than the text's first or last, a text that sees its class, a row that is
  * cut without the token that ends it, texts in one row whose classes are mixed up, a loss or a
- * share of right ones that is over a rank's texts, a reward that is not the last token's.
+ * share of right ones that is over a rank's texts, a reward that is not the last token's; a set or
+ * a number that is another text's or class's, weights whose sum is of a rank's texts.
  */
+#include "frontend/commands/score_metrics.h"
+#include "frontend/commands/train_classes.h"
 #include "frontend/commands/train_pairs.h"
 #include "ir/class_names.h"
 #include "runtime/data/class_rows.h"
 #include "runtime/data/dataset.h"
 #include "runtime/data/pack.h"
 #include "runtime/data/token_mask.h"
+#include "runtime/tokenizer/corpus_labels.h"
 #include "tests/unit/check.h"
 #include "tests/unit/train_fixture.h"
 
@@ -263,6 +267,8 @@ static bool is_first(const Case *of) {
     return strcmp(of->model, "bert") == 0 || strcmp(of->model, "modernbert") == 0;
 }
 
+static ModelSetting besides[3]; /* settings of the case besides; without a key: none */
+
 static bool start(Run *run, const Case *of) {
     char path[64];
     ModelSetting settings[16] = {{"seq", "16"},   {"model", "32"}, {"layers", "4"},
@@ -274,6 +280,7 @@ static bool start(Run *run, const Case *of) {
     if (is_first(of)) settings[n++] = (ModelSetting){"mask_token", "1"};
     if (strcmp(of->model, "modernbert") == 0) settings[n++] = (ModelSetting){"pooling", "mean"};
     if (strcmp(of->model, "moe") == 0) settings[n++] = (ModelSetting){"balance", "0.0"};
+    for (int i = 0; i < 3 && besides[i].key; i++) settings[n++] = besides[i];
     snprintf(path, sizeof(path), "models/%s.lua", of->model);
     run_context = of->c;
     run_experts = of->e;
@@ -416,37 +423,26 @@ static void test_rewards(void) {
 
 /* --- layouts --- */
 
+#define ALONE                                                                                      \
+    { 1, 1, 1, 8, 1, "1f1b", false, NULL, 0 }
+#define SPLIT                                                                                      \
+    { 2, 2, 2, 2, 1, "1f1b", true, NULL, 0 }
+
 static void test_layouts(void) {
     static const Case CASES[] = {
-        {"llama", "classes", "3", {1, 1, 1, 8, 1, "1f1b", false, NULL, 0}, 1, 1, 0, 1, DTYPE_F32},
-        {"llama", "classes", "3", {2, 2, 2, 2, 1, "1f1b", true, NULL, 0}, 1, 1, 0, 1, DTYPE_F32},
+        {"llama", "classes", "3", ALONE, 1, 1, 0, 1, DTYPE_F32},
+        {"llama", "classes", "3", SPLIT, 1, 1, 0, 1, DTYPE_F32},
         {"llama", "classes", "3", {1, 2, 1, 2, 1, "gpipe", false, NULL, 0}, 2, 1, 2, 1, DTYPE_F32},
         {"llama", "classes", "3", {2, 1, 2, 2, 1, "zb-h1", false, NULL, 0}, 2, 1, 0, 1, DTYPE_F32},
         {"llama", "classes", "3", {1, 2, 1, 4, 1, "1f1b", false, NULL, 0}, 1, 1, 3, 2, DTYPE_F32},
         {"llama", "classes", "3", {2, 1, 2, 2, 1, "1f1b", true, NULL, 0}, 1, 1, 0, 1, DTYPE_BF16},
-        {"moe", "classes", "3", {1, 1, 1, 8, 1, "1f1b", false, NULL, 0}, 1, 1, 0, 1, DTYPE_F32},
+        {"moe", "classes", "3", ALONE, 1, 1, 0, 1, DTYPE_F32},
         {"moe", "classes", "3", {1, 2, 1, 2, 1, "1f1b", false, NULL, 0}, 1, 2, 1, 1, DTYPE_F32},
-        {"bert", "classes", "3", {1, 1, 1, 8, 1, "1f1b", false, NULL, 0}, 1, 1, 0, 1, DTYPE_F32},
-        {"bert", "classes", "3", {2, 2, 2, 2, 1, "1f1b", true, NULL, 0}, 1, 1, 0, 1, DTYPE_F32},
+        {"bert", "classes", "3", ALONE, 1, 1, 0, 1, DTYPE_F32},
+        {"bert", "classes", "3", SPLIT, 1, 1, 0, 1, DTYPE_F32},
         {"bert", "classes", "3", {1, 1, 2, 2, 1, "1f1b", false, NULL, 0}, 2, 1, 0, 1, DTYPE_F32},
-        {"modernbert",
-         "classes",
-         "3",
-         {1, 1, 1, 8, 1, "1f1b", false, NULL, 0},
-         1,
-         1,
-         0,
-         1,
-         DTYPE_F32},
-        {"modernbert",
-         "classes",
-         "3",
-         {2, 2, 2, 2, 1, "1f1b", true, NULL, 0},
-         1,
-         1,
-         0,
-         1,
-         DTYPE_F32},
+        {"modernbert", "classes", "3", ALONE, 1, 1, 0, 1, DTYPE_F32},
+        {"modernbert", "classes", "3", SPLIT, 1, 1, 0, 1, DTYPE_F32},
         {"modernbert",
          "classes",
          "3",
@@ -456,24 +452,8 @@ static void test_layouts(void) {
          0,
          1,
          DTYPE_F32},
-        {"llama",
-         "preference",
-         "reward",
-         {1, 1, 1, 8, 1, "1f1b", false, NULL, 0},
-         1,
-         1,
-         0,
-         1,
-         DTYPE_F32},
-        {"llama",
-         "preference",
-         "reward",
-         {2, 2, 2, 2, 1, "1f1b", true, NULL, 0},
-         1,
-         1,
-         0,
-         1,
-         DTYPE_F32},
+        {"llama", "preference", "reward", ALONE, 1, 1, 0, 1, DTYPE_F32},
+        {"llama", "preference", "reward", SPLIT, 1, 1, 0, 1, DTYPE_F32},
         {"llama",
          "preference",
          "reward",
@@ -517,8 +497,273 @@ static void test_layouts(void) {
     }
 }
 
+/* --- sets, numbers and weights --- */
+
+typedef struct ScoreCase {
+    const char *model, *classes, *kind, *weights, *smoothing;
+} ScoreCase;
+
+static void set_more(const ScoreCase *of) {
+    int n = 0;
+    memset(besides, 0, sizeof(besides));
+    if (strcmp(of->kind, "one") != 0) besides[n++] = (ModelSetting){"class_kind", of->kind};
+    if (of->weights) besides[n++] = (ModelSetting){"class_weights", of->weights};
+    if (of->smoothing) besides[n++] = (ModelSetting){"class_smoothing", of->smoothing};
+}
+
+static float wanted_at(int row, int class) {
+    return 0.7f * (float)((row * row + 3 * class) % 7) - 2;
+}
+
+/* What is told of the batch's texts, which train_classes gives to the engine; labels become rows of
+ * the table where there is one. */
+static bool give_scores(Run *run, TrainClasses *classes, int32_t *labels) {
+    const Node *share = NULL;
+    for (int p = 0; p < run->plan->n_programs; p++) {
+        const Graph *graph = run->plan->programs[p].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            if (graph->nodes[n]->op == OP_LABEL_SHARE) share = graph->nodes[n];
+        }
+    }
+    if (!train_classes_of(run->plan, share, run->arena, classes, run->diag)) return false;
+    const bool one = classes->labels == CLASS_ONE;
+    ClassTable *table = &classes->table;
+    table->items = memory_zeroed((size_t)(BATCH * table->n_words), sizeof(*table->items));
+    for (int row = 0; row < BATCH; row++) {
+        uint32_t *words = table->items + (ptrdiff_t)row * table->n_words;
+        words[0] = 1;
+        for (int i = 0; i < classes->n && !one; i++) {
+            const float number = wanted_at(row, i);
+            if (classes->labels == CLASS_NUMBERS) memcpy(&words[1 + i], &number, sizeof(number));
+            if (classes->labels == CLASS_SETS && number > 0) words[1 + i / 32] |= 1u << i % 32;
+        }
+        for (int k = 0; k < SEQ && !one; k++) {
+            if (labels[row * SEQ + k] >= 0) labels[row * SEQ + k] = row;
+        }
+        train_classes_take(classes, labels + (ptrdiff_t)row * SEQ, row);
+    }
+    table->n = BATCH;
+    train_classes_give(classes, run->plan, run->engine);
+    return true;
+}
+
+/* How far a text is from what is wanted of it, of classes without weights. */
+static double score_loss(const ScoreCase *of, const float *x, int row, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) {
+        const double wanted = (double)wanted_at(row, i), apart = fabs((double)x[i] - wanted);
+        if (strcmp(of->kind, "sets") == 0) {
+            sum += log1p(exp(wanted > 0 ? -(double)x[i] : (double)x[i])) / n;
+        } else if (strcmp(of->kind, "mse") == 0) {
+            sum += apart * apart / n;
+        } else if (strcmp(of->kind, "mae") == 0) {
+            sum += apart / n;
+        } else {
+            sum += (apart < 1 ? apart * apart / 2 : apart - 0.5) / n;
+        }
+    }
+    return sum;
+}
+
+/* As torch.nn.functional.cross_entropy(weight=, label_smoothing=) has it; *out_weight: what the
+ * text counts. */
+static double weighed_loss(const float *x, int class, const double *weights, double smoothing,
+                           double *out_weight) {
+    double total = 0, all = 0;
+    for (int i = 0; i < CLASSES; i++) total += exp((double)x[i]);
+    for (int i = 0; i < CLASSES; i++) {
+        all += smoothing / CLASSES * weights[i] * (log(total) - (double)x[i]);
+    }
+    *out_weight = weights[class];
+    return all + (1 - smoothing) * weights[class] * (log(total) - (double)x[class]);
+}
+
+static double expected_score(const ScoreCase *of, const float *logits, const int32_t *labels,
+                             int n) {
+    double weights[CLASSES] = {1, 1, 1}, sum = 0, count = 0;
+    if (of->weights) class_weights_read(of->weights, CLASSES, weights);
+    for (int i = 0; i < BATCH * SEQ; i++) {
+        double weight = 1;
+        if (labels[i] < 0) continue;
+        sum += strcmp(of->kind, "one") == 0
+                   ? weighed_loss(logits + i * n, labels[i], weights,
+                                  of->smoothing ? atof(of->smoothing) : 0, &weight)
+                   : score_loss(of, logits + i * n, i / SEQ, n);
+        count += weight;
+    }
+    return sum / count;
+}
+
+static const ScoreCase SCORES[] = {
+    {"bert", "a,b,c", "sets", NULL, NULL},  {"llama", "40", "sets", NULL, NULL},
+    {"llama", "1", "mse", NULL, NULL},      {"modernbert", "x,y", "mae", NULL, NULL},
+    {"gpt", "2", "huber", NULL, NULL},      {"llama", "3", "one", "1,3.5,0.25", NULL},
+    {"bert", "3", "one", "2,0.5,1", "0.1"}, {"gpt", "3", "one", NULL, "0.3"}};
+
+/* A score that is far from 0 and alike nowhere. */
+static void write_score(Run *run, int n) {
+    float *score = ARENA_ARRAY(run->arena, float, MODEL *n);
+    for (int k = 0; k < MODEL * n; k++) score[k] = (float)((k * k + 5 * k) % 19 - 9) / 30;
+    engine_write_parameter(run->engine, "score", score);
+}
+
+static void test_scores(void) {
+    check_begin("classes: losses of sets, numbers and weighed classes are what logits say");
+    for (size_t i = 0; i < sizeof(SCORES) / sizeof(SCORES[0]); i++) {
+        const ScoreCase *score = &SCORES[i];
+        Case of = {score->model, "classes", score->classes, ONE, 1, 1, 0, 1, DTYPE_F32};
+        Run run;
+        TrainClasses classes;
+        int32_t tokens[BATCH * SEQ], labels[BATCH * SEQ];
+        StepResult result;
+        double norm, slope;
+        fill(&of, tokens, labels);
+        set_more(score);
+        if (start(&run, &of) && give_scores(&run, &classes, labels)) {
+            const int n = classes.n;
+            float *logits = ARENA_ARRAY(run.arena, float, BATCH *SEQ *n);
+            write_score(&run, n);
+            CHECK(engine_logits(run.engine, tokens, logits, run.diag), "%s", diag_text(run.diag));
+            const double expected = expected_score(score, logits, labels, n);
+            CHECK(engine_step(run.engine, 1, tokens, labels, 0, &result, run.diag), "%s",
+                  diag_text(run.diag));
+            CHECK(fabs(result.loss - expected) < 5e-6 * expected, "%zu: %s %s: %.8g, not %.8g", i,
+                  of.model, score->kind, result.loss, expected);
+            CHECK(run_slope(&run, "score", tokens, labels, &norm, &slope) && norm > 1e-4 &&
+                      fabs(slope - norm) < 0.01 * norm,
+                  "%zu: %s: slope %g, gradient %g", i, of.model, slope, norm);
+            train_classes_release(&classes);
+        } else {
+            CHECK(false, "%zu: %s", i, diag_text(run.diag));
+        }
+        run_close(&run);
+    }
+    memset(besides, 0, sizeof(besides));
+}
+
+static void test_score_layouts(void) {
+    static const struct {
+        Layout layout;
+        int c, e, zero, lanes;
+    } LAYOUTS[] = {{ALONE, 1, 1, 0, 1},
+                   {SPLIT, 1, 1, 0, 1},
+                   {{1, 2, 1, 2, 1, "gpipe", false, NULL, 0}, 2, 1, 2, 1},
+                   {{1, 2, 1, 4, 1, "1f1b", false, NULL, 0}, 1, 1, 3, 2}};
+    static const int OF[] = {0, 1, 2, 5}; /* of SCORES */
+    check_begin("classes: losses of sets, numbers and weighed classes are alike on every layout");
+    for (size_t i = 0; i < sizeof(OF) / sizeof(OF[0]); i++) {
+        const ScoreCase *score = &SCORES[OF[i]];
+        double loss = 0, norm = 0;
+        set_more(score);
+        for (int l = 0; l < 4; l++) {
+            const Case of = {score->model,      "classes",        score->classes,
+                             LAYOUTS[l].layout, LAYOUTS[l].c,     LAYOUTS[l].e,
+                             LAYOUTS[l].zero,   LAYOUTS[l].lanes, DTYPE_F32};
+            Run run;
+            TrainClasses classes;
+            int32_t tokens[BATCH * SEQ], labels[BATCH * SEQ];
+            StepResult result = {0};
+            if (is_first(&of) && LAYOUTS[l].lanes > 1) continue;
+            fill(&of, tokens, labels);
+            if (start(&run, &of) && give_scores(&run, &classes, labels)) {
+                write_score(&run, classes.n);
+                CHECK(engine_step(run.engine, 1, tokens, labels, 0, &result, run.diag), "%s",
+                      diag_text(run.diag));
+                if (l == 0) loss = result.loss, norm = result.grad_norm;
+                CHECK(fabs(result.loss - loss) < 2e-5 * loss && loss > 0.01 &&
+                          fabs(result.grad_norm - norm) < 2e-5 * norm,
+                      "%s %s, layout %d: loss %.8g and %.8g, norm %.8g and %.8g", of.model,
+                      score->kind, l, result.loss, loss, result.grad_norm, norm);
+                train_classes_release(&classes);
+            }
+            run_close(&run);
+        }
+    }
+    memset(besides, 0, sizeof(besides));
+}
+
+/* --- what lines say --- */
+
+static void test_labels(void) {
+    static const struct {
+        const char *line, *classes, *expected; /* of each class; NULL: refused */
+        ClassLabels labels;
+    } CASES[] = {{"{\"labels\": [\"c\", \"a\"]}", "a,b,c", "1 0 1", CLASS_SETS},
+                 {"{\"labels\": []}", "a,b,c", "0 0 0", CLASS_SETS},
+                 {"{\"labels\": [0, 1.0, true]}", "a,b,c", "0 1 1", CLASS_SETS},
+                 {"{\"labels\": [0, 2]}", "a,b,c", "1 0 1", CLASS_SETS},
+                 {"{\"labels\": [0, 1]}", "a,b", "0 1", CLASS_SETS},
+                 {"{\"labels\": [\"39\", \"32\"]}", "40",
+                  "0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 1 0 0 0 0 0 0 1",
+                  CLASS_SETS},
+                 {"{\"a\": 1, \"b\": false, \"c\": 1.0}", "a,b,c", "1 0 1", CLASS_SETS},
+                 {"{\"a\": 1, \"b\": 0}", "a,b,c", NULL, CLASS_SETS},
+                 {"{\"labels\": [\"d\"]}", "a,b,c", NULL, CLASS_SETS},
+                 {"{\"labels\": [\"a\", \"a\"]}", "a,b,c", NULL, CLASS_SETS},
+                 {"{\"labels\": [3]}", "a,b,c", NULL, CLASS_SETS},
+                 {"{\"labels\": [0.5, 0, 1]}", "a,b,c", NULL, CLASS_SETS},
+                 {"{\"labels\": [true]}", "a,b,c", NULL, CLASS_SETS},
+                 {"{\"labels\": \"a\"}", "a,b,c", NULL, CLASS_SETS},
+                 {"{}", "a,b,c", NULL, CLASS_SETS},
+                 {"{\"label\": -3.5}", "1", "-3.5", CLASS_NUMBERS},
+                 {"{\"score\": 2}", "stars", "2", CLASS_NUMBERS},
+                 {"{\"labels\": [1, 2.25]}", "x,y", "1 2.25", CLASS_NUMBERS},
+                 {"{\"x\": 1e3, \"y\": 0}", "x,y", "1000 0", CLASS_NUMBERS},
+                 {"{\"x\": 1}", "x,y", NULL, CLASS_NUMBERS},
+                 {"{\"label\": 1}", "x,y", NULL, CLASS_NUMBERS},
+                 {"{\"labels\": [1]}", "x,y", NULL, CLASS_NUMBERS},
+                 {"{\"label\": 1e300}", "1", NULL, CLASS_NUMBERS},
+                 {"{\"label\": \"3\"}", "1", NULL, CLASS_NUMBERS},
+                 {"{\"label\": true}", "1", NULL, CLASS_NUMBERS}};
+    check_begin("classes: sets and numbers of lines");
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        Diag *diag = diag_create();
+        uint32_t words[1 + CLASS_MOST];
+        char seen[256] = "";
+        json_t *object = json_loads(CASES[i].line, JSON_DECODE_INT_AS_REAL, NULL);
+        const CorpusOptions options = {.classes = CASES[i].classes, .labels = CASES[i].labels};
+        const int n = class_names_count_of(CASES[i].classes, CASES[i].labels);
+        bool good = corpus_read_labels(object, &options, words, NO_LOC, diag);
+        for (int k = 0, at = 0; good && k < n; k++) {
+            at += snprintf(seen + at, sizeof(seen) - (size_t)at, "%s%g", k ? " " : "",
+                           (double)class_label_at(CASES[i].labels, words, k));
+        }
+        CHECK(good == (CASES[i].expected != NULL), "%s: %s", CASES[i].line, diag_text(diag));
+        CHECK(!good || strcmp(seen, CASES[i].expected) == 0, "%s: %s", CASES[i].line, seen);
+        json_decref(object);
+        diag_destroy(diag);
+    }
+}
+
+static void test_metrics(void) {
+    check_begin("classes: correlations and precisions are those of scipy and scikit-learn");
+    static const float SCORED[] = {0.1f, 0.4f, 0.35f, 0.8f}, HAS[] = {0, 0, 1, 1};
+    static const float ALIKE[] = {0.5f, 0.5f, 0.5f, 0.2f};
+    static const float A[] = {1, 2, 2, 3}, B[] = {1, 2, 4, 4.5f}, SAME[] = {1, 1, 1, 1};
+    static const float WIDE[] = {1, 9, 2, 9, 2, 9, 3, 9};
+    const struct {
+        const char *name;
+        double found, expected;
+    } CASES[] = {{"precision", score_average_precision(SCORED, HAS, 4, 1), 0.83333333},
+                 {"of equal scores", score_average_precision(ALIKE, HAS, 4, 1), 0.41666667},
+                 {"Pearson", score_pearson(A, B, 4, 1), 0.86492289},
+                 {"Spearman", score_spearman(A, B, 4, 1), 0.94868330},
+                 {"of columns", score_spearman(WIDE, WIDE, 4, 2), 1},
+                 {"R^2", score_r2(A, B, 4, 1), 0.23664122},
+                 {"absolute", score_mean_error(A, B, 4, 1, 1), 0.875}};
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        CHECK(fabs(CASES[i].found - CASES[i].expected) < 1e-7, "%s: %.8f, not %.8f", CASES[i].name,
+              CASES[i].found, CASES[i].expected);
+    }
+    CHECK(isnan(score_pearson(A, SAME, 4, 1)) && isnan(score_r2(A, SAME, 4, 1)) &&
+              isnan(score_average_precision(A, (const float[4]){0}, 4, 1)),
+          "of equal ones");
+}
+
 int main(void) {
     test_names();
+    test_labels();
+    test_metrics();
     test_rows();
     test_packed();
     test_order();
@@ -526,5 +771,7 @@ int main(void) {
     test_classes();
     test_rewards();
     test_layouts();
+    test_scores();
+    test_score_layouts();
     return check_report();
 }

@@ -155,6 +155,41 @@ static void test_many_labels(void) {
     arena_destroy(arena);
 }
 
+/* What kind of labels there are: by problem_type, or by their number. */
+static void test_kinds(void) {
+    static const struct {
+        const char *json, *key, *value, *kind; /* NULL: none */
+    } CASES[] = {{"{\"problem_type\": null, \"num_labels\": 3}", "classes", "3", NULL},
+                 {"{\"problem_type\": \"multi_label_classification\", \"num_labels\": 3}",
+                  "classes", "3", "sets"},
+                 {"{\"problem_type\": \"regression\", \"num_labels\": 2}", "classes", "2", "mse"},
+                 {"{\"problem_type\": \"regression\", \"id2label\": {\"0\": \"LABEL_0\"}}",
+                  "classes", "1", "mse"},
+                 {"{\"problem_type\": \"regression\", \"id2label\": {\"0\": \"stars\"}}", "classes",
+                  "stars", "mse"},
+                 {"{\"num_labels\": 1}", "preference", "reward", NULL}};
+    check_begin("hf labels: their kinds");
+    for (int i = 0; i < (int)(sizeof(CASES) / sizeof(CASES[0])) + 1; i++) {
+        Arena *arena = arena_create();
+        HfClasses classes;
+        const bool encoder = i == (int)(sizeof(CASES) / sizeof(CASES[0])); /* the last, again */
+        const int k = encoder ? i - 1 : i;
+        const HfFamily *family = hf_family_find(encoder ? "bert" : "llama");
+        json_t *json = json_loads(CASES[k].json, 0, NULL);
+        json_object_set_new(json, "architectures", json_pack("[s]", "XForSequenceClassification"));
+        const char *why = hf_classes_read(arena, json, family, family->types, &classes);
+        const char *key = encoder ? "classes" : CASES[k].key,
+                   *kind = encoder ? "mse" : CASES[k].kind;
+        CHECK(!why && strcmp(classes.setting.key, key) == 0, "%s: %s", CASES[k].json, why);
+        CHECK(encoder || strcmp(classes.setting.value, CASES[k].value) == 0, "%s: %s",
+              CASES[k].json, classes.setting.value);
+        CHECK(kind ? classes.kind.key && strcmp(classes.kind.value, kind) == 0 : !classes.kind.key,
+              "%s: %s", CASES[k].json, classes.kind.key);
+        json_decref(json);
+        arena_destroy(arena);
+    }
+}
+
 /* --- what an export says --- */
 
 /* The key of the configuration of a fixture with another setting, written like `like`, JSON that
@@ -219,6 +254,10 @@ static void test_said(void) {
     const char *single = "{\"problem_type\": \"single_label_classification\"}";
     expect_said("llama_classes", same, single, "problem_type", "\"single_label_classification\"");
     expect_said("llama", reward, single, "problem_type", "none");
+    const ModelSetting sets = {"class_kind", "sets"}, numbers = {"class_kind", "mse"};
+    expect_said("llama_classes", sets, single, "problem_type", "\"multi_label_classification\"");
+    expect_said("bert_classes", numbers, "{}", "problem_type", "\"regression\"");
+    expect_said("bert_classes", numbers, "{}", "label2id", "{\"LABEL_0\":0,\"LABEL_1\":1}");
     expect_said("bert_classes", (ModelSetting){"padding", "9"}, "{}", "pad_token_id", "9");
     expect_said("bert_classes", (ModelSetting){"transform", "false"}, "{}", "architectures",
                 "[\"BertForSequenceClassification\"]");
@@ -288,6 +327,7 @@ int main(void) {
     }
     test_all_labels();
     test_many_labels();
+    test_kinds();
     test_said();
     test_like_base();
     expect_refused("llama", (ModelSetting){"classes", "2"},

@@ -220,6 +220,10 @@ static inline void fill_numbers(const Plan *plan, int step, float *const numbers
         numbers[TOKEN_EXTRA_WEIGHTS][i] = i % plan->seq ? 0 : row % 8 / 2 == 1 ? -1 : 0.25f;
         numbers[TOKEN_WEIGHTS][i] = draws[1] > 0 ? 1 + 0.7f * (float)(row % 7) : 0;
     }
+    const int64_t n_targets = plan->global_batch * plan_numbers_row(plan, TOKEN_TARGETS);
+    for (int64_t i = 0; i < n_targets; i++) {
+        numbers[TOKEN_TARGETS][i] = (float)((7 * i + i / 5 + step) % 3 == 0);
+    }
 }
 
 /* Words of a teacher at each label, other ones at each, that have 0.5, 0.25, ... each. */
@@ -263,7 +267,8 @@ static inline bool run_steps_from(Run *run, int first, int n_steps, double learn
     engine_set_reference(run->engine, reference); /* read by plans that ask for it */
     float *numbers[N_TOKEN_NUMBERS];              /* so are these */
     for (int i = 0; i < N_TOKEN_NUMBERS; i++) {
-        numbers[i] = ARENA_ARRAY(run->arena, float, n);
+        const int64_t width = plan_numbers_width(run->plan, (TokenNumbers)i);
+        numbers[i] = ARENA_ARRAY(run->arena, float, n *(size_t)(width > 1 ? width : 1));
         engine_set_numbers(run->engine, (TokenNumbers)i, numbers[i]);
     }
     const size_t n_stored = n * (size_t)plan_stored_words(run->plan);
