@@ -223,6 +223,7 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_CONVOLVE_GRAD:
         return input == 1 ? OPERAND_F32 : input == 3 ? OPERAND_EITHER : OPERAND_FOLLOWS;
     case OP_CACHE_APPEND: return input < 2 ? OPERAND_FOLLOWS : OPERAND_EITHER;
+    case OP_CACHE_READ: return input < 1 ? OPERAND_FOLLOWS : OPERAND_EITHER;
     case OP_CACHE_ATTENTION: return input < 3 ? OPERAND_FOLLOWS : OPERAND_EITHER;
     case OP_CACHE_LINEAR_ATTENTION:
         return input < 3                  ? OPERAND_FOLLOWS
@@ -418,8 +419,8 @@ bool node_draws(const Node *node) {
 }
 
 bool op_decodes(OpKind op) {
-    return op == OP_CACHE_APPEND || op == OP_CACHE_ATTENTION || op == OP_SELECT_ROW ||
-           op == OP_CACHE_LINEAR_ATTENTION || op == OP_CACHE_CONVOLVE;
+    return op == OP_CACHE_APPEND || op == OP_CACHE_READ || op == OP_CACHE_ATTENTION ||
+           op == OP_SELECT_ROW || op == OP_CACHE_LINEAR_ATTENTION || op == OP_CACHE_CONVOLVE;
 }
 
 bool op_is_optimizer(OpKind op) {

@@ -410,6 +410,8 @@ const OpCase OP_CASES[] = {
          "sequences=3 context=7 kv=2 head=3; batch=2 seq=4 kv=2 head=3; #3 batch=2; "
          "#9 batch=2 seq=4",
          ""),
+    CASE(CACHE_READ, "sequences=3 context=7 kv=2 head=3; #3 batch=2; #9 batch=2 seq=4", ""),
+    CASE(CACHE_READ, "sequences=2 context=5 model=8; #2 batch=3; #6 batch=3 seq=1", ""),
     /* A group of heads shares queries and keys; without groups; values of one head. */
     CASE(
         LINEAR_ATTENTION,
