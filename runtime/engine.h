@@ -281,6 +281,7 @@ bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Dia
 
 /* Of a plan for decoding: runs one of its chunks (DECODE_READ...) and gives logits f32[batch,
  * vocab], batch being 1, or all sequences. `inputs` as DecodeInput says. */
+int64_t engine_decoded_numbers(const Engine *engine, int chunk); /* that it then gives */
 bool engine_decode(Engine *engine, int chunk, const int32_t *const inputs[N_DECODE_INPUTS],
                    float *out_logits, Diag *diag);
 int64_t engine_sequences(const Engine *engine); /* that its caches have */

@@ -427,6 +427,7 @@ bool generate_engine_create(GenerateEngine *e, Arena *arena, Diag *diag) {
         e->begins = ARENA_ARRAY(arena, bool, e->n_texts);
         e->reads = ARENA_ARRAY(arena, DecoderRead, e->n_texts);
         e->held = ARENA_ARRAY(arena, HeldTokens, e->n_texts);
+        e->seen = ARENA_ARRAY(arena, const TextImages *, e->n_texts);
         for (int i = 0; i < e->n_texts; i++) {
             e->held[i].tokens = ARENA_ARRAY(arena, int32_t, e->context);
         }
@@ -498,6 +499,9 @@ static size_t fill_window(GenerateEngine *e, const GenerateText *text) {
     size_t seq = (size_t)e->context, length = tokens->count < seq ? tokens->count : seq;
     const uint32_t *context = tokens->items + tokens->count - length;
     for (size_t i = 0; i < length; i++) e->tokens[i] = (int32_t)context[i];
+    const size_t pixels = (size_t)plan_pixels(e->plan);
+    if (pixels && text->images) memcpy(e->tokens + seq, text->images->pixels, pixels * 4);
+    if (pixels && !text->images) memset(e->tokens + seq, 0, pixels * 4);
     return length - 1;
 }
 
@@ -521,21 +525,29 @@ static bool compute_window(GenerateEngine *e, const GenerateText *text, float *o
     return true;
 }
 
-static bool is_read(const ReadPrompt *prompt, const TokenList *tokens) {
+/* Tokens that stand for images are other images' in other texts. */
+static bool see_alike(const TextImages *a, const TextImages *b) {
+    return a == b || (a && b && a->key == b->key);
+}
+
+static bool is_read(const ReadPrompt *prompt, const GenerateText *text) {
+    const TokenList *tokens = &text->tokens;
     return prompt->count > 0 && prompt->count == tokens->count &&
+           see_alike(prompt->images, text->images) &&
            memcmp(prompt->tokens, tokens->items, tokens->count * sizeof(*tokens->items)) == 0;
 }
 
 /* The caches of text i have its first `count` tokens as reading many at once makes them. */
 static void hold_beginning(GenerateEngine *e, int i, const GenerateText *text, int64_t count) {
     e->held[i].count = count;
+    e->seen[i] = text->images;
     memcpy(e->held[i].tokens, text->tokens.items, (size_t)count * sizeof(uint32_t));
 }
 
 /* Text i begins as others do, of which the caches have all. */
 static bool share_prompt(GenerateEngine *e, int i, const GenerateText *text, float *out_logits) {
     ReadPrompt *prompt = &e->prompt;
-    if (!is_read(prompt, &text->tokens)) return false;
+    if (!is_read(prompt, text)) return false;
     for (int k = 0; k < e->n_texts; k++) {
         if (k == i || !prompt->holds[k] ||
             !decoder_copy_first(e->decoder, k, i, (int64_t)prompt->count, prompt->start)) {
@@ -554,6 +566,7 @@ static bool share_prompt(GenerateEngine *e, int i, const GenerateText *text, flo
 static void keep_prompt(GenerateEngine *e, int i, const GenerateText *text, const float *logits) {
     ReadPrompt *prompt = &e->prompt;
     prompt->count = text->tokens.count;
+    prompt->images = text->images;
     prompt->start = e->decoder->starts[i];
     memcpy(prompt->tokens, text->tokens.items, prompt->count * sizeof(*prompt->tokens));
     memcpy(prompt->logits, logits, (size_t)e->plan->vocab * sizeof(float));
@@ -575,6 +588,7 @@ static void take_beginning(GenerateEngine *e, int i, const GenerateText *text) {
     int64_t count = 0;
     int from = i;
     for (int k = 0; k < e->n_texts; k++) {
+        if (!see_alike(e->seen[k], text->images)) continue;
         const int64_t common =
             held_tokens_common(&e->held[k], (const int32_t *)text->tokens.items, most);
         if (common > count || (common == count && k == i)) from = k, count = common;
@@ -590,6 +604,7 @@ static bool awaits(const GenerateEngine *e, const GenerateText *texts, int i, in
     const GenerateText *text = &texts[i];
     for (int r = 0; r < n_reads; r++) {
         const TokenList *other = &texts[e->reads[r].sequence].tokens;
+        if (!see_alike(texts[e->reads[r].sequence].images, text->images)) continue;
         const HeldTokens all = {(int32_t *)other->items, (int64_t)other->count};
         const int64_t n = (int64_t)text->tokens.count;
         const int64_t common = held_tokens_common(&all, (const int32_t *)text->tokens.items, n);
@@ -602,29 +617,45 @@ static bool awaits(const GenerateEngine *e, const GenerateText *texts, int i, in
     return false;
 }
 
-/* Where text i no longer fits, the end of it is read anew, half a context. */
-static void restart_full(GenerateEngine *e, int i, size_t count) {
-    const size_t context = (size_t)e->context;
-    if (count - e->firsts[i] <= context) return;
+/* Where text i no longer fits, the end of it is read anew, half a context. False, reported: that
+ * would tear its images from it. */
+static bool restart_full(GenerateEngine *e, int i, const GenerateText *text, Diag *diag) {
+    const size_t context = (size_t)e->context, count = text->tokens.count;
+    if (count - e->firsts[i] <= context) return true;
+    if (text->images) {
+        diag_error(diag, NO_LOC,
+                   "a text with images is longer than the context, %" PRId64
+                   " tokens with those of its images: --context, or a smaller --length",
+                   e->context);
+        return false;
+    }
     e->firsts[i] = count - (context > 1 ? context / 2 : 1);
     e->n_restarts++;
     e->prompt.holds[i] = false;
     e->held[i].count = 0;
     decoder_clear(e->decoder, i);
+    return true;
 }
 
-/* What the caches do not have of text i. */
-static DecoderRead read_of(GenerateEngine *e, int i, const GenerateText *text, float *out_logits) {
+/* What the caches do not have of text i, whose images are looked at where it is read from its
+ * beginning. False: reported. */
+static bool read_of(GenerateEngine *e, int i, const GenerateText *text, float *out_logits,
+                    DecoderRead *out, Diag *diag) {
     const size_t count = text->tokens.count;
     int64_t few = -1;
     if (e->begins[i]) {
         few = decoder_count_few(e->decoder, (int64_t)count);
         take_beginning(e, i, text);
     }
+    if (text->images && e->decoder->lengths[i] == 0) {
+        if (!decoder_look(e->decoder, i, text->images->pixels, diag)) return false;
+        e->seen[i] = text->images;
+    }
     const size_t begin = e->firsts[i] + (size_t)e->decoder->lengths[i];
     const int64_t n = (int64_t)(count - begin);
-    return (DecoderRead){i, (const int32_t *)text->tokens.items + begin, n,
+    *out = (DecoderRead){i, (const int32_t *)text->tokens.items + begin, n,
                          few < 0 ? decoder_count_few(e->decoder, n) : few, out_logits};
+    return true;
 }
 
 /* What was read from its beginning is there for others: those that wait for all of it have it. */
@@ -652,7 +683,7 @@ static bool read_round(GenerateEngine *e, const GenerateText *texts, float *out_
         if (!e->waits[i]) continue;
         const bool done = e->begins[i] && share_prompt(e, i, &texts[i], logits);
         if (!done && e->begins[i] && awaits(e, texts, i, n)) continue;
-        if (!done) e->reads[n++] = read_of(e, i, &texts[i], logits);
+        if (!done && !read_of(e, i, &texts[i], logits, &e->reads[n++], diag)) return false;
         e->waits[i] = false;
     }
     if (n > 0 && !decoder_read_all(e->decoder, e->reads, n, diag)) return false;
@@ -667,7 +698,7 @@ static bool read_texts(GenerateEngine *e, const GenerateText *texts, float *out_
                        Diag *diag) {
     for (int i = 0; i < e->n_texts; i++) {
         if (!e->waits[i]) continue;
-        restart_full(e, i, texts[i].tokens.count);
+        if (!restart_full(e, i, &texts[i], diag)) return false;
         const bool begins = e->firsts[i] == 0 && e->decoder->lengths[i] == 0;
         e->begins[i] = e->apart && e->n_texts > 1 && begins;
     }

@@ -16,6 +16,7 @@ typedef struct ReadPrompt {
     int64_t start; /* of the last position's document, or the next one's */
     float *logits; /* [vocab]: behind it */
     bool *holds;   /* [n_texts]: does a text's cache begin with it? */
+    const TextImages *images;
 } ReadPrompt;
 
 typedef struct GenerateEngine {
@@ -32,6 +33,7 @@ typedef struct GenerateEngine {
     /* [n_texts]: what a text's caches begin with that was read many tokens at a time: also once it
      * has ended. */
     HeldTokens *held;
+    const TextImages **seen; /* [n_texts]: the images that a text's cache was read with */
     DecoderRead *reads; /* [n_texts]: of a round */
     bool *waits;        /* [n_texts]: is it to be read? */
     bool *begins;       /* [n_texts]: from its beginning on, which others may share? */
