@@ -583,7 +583,7 @@ static void put_text(const Evaluation *e, StrBuf *out) {
     if (e->data.n_val > 1 && tokens) put_source(out, "all", &all, bound);
     if (e->data.n_val && e->seconds > 0 && tokens) {
         double n_tokens =
-            (double)all.n_windows * (double)plan_row(e->plan) * e->data.diffusion.n_draws;
+            (double)all.n_windows * (double)plan_row_tokens(e->plan) * e->data.diffusion.n_draws;
         strbuf_printf(out, "speed   %.0f tokens in %.1f s, %.0f tokens/s\n", n_tokens, e->seconds,
                       n_tokens / e->seconds);
     }

@@ -343,7 +343,7 @@ static bool ends_alike(TrainRun *run) {
 
 /* Of the step that was done last. */
 static StepMetrics metrics_of(const TrainRun *run, const StepResult *result, double rate) {
-    const int64_t row = plan_row(run->plan);
+    const int64_t row = plan_row_tokens(run->plan);
     return (StepMetrics){.step = run->steps_done,
                          .n_samples = run->checkpoint.place.samples,
                          .loss = result->loss,

@@ -291,16 +291,19 @@ WorkspacePart node_workspace_part(const Node *node);
 int64_t program_stacked_bytes(const Graph *graph, const Node *node);
 
 Path plan_path(const Plan *plan);
-/* Of a sample: tokens that an encoder reads (0: there is none), and all, the decoder's behind them:
- * a row of the tokens that the engine takes. */
+/* Of a sample: tokens that an encoder reads (0: there is none), all tokens, the decoder's behind
+ * them, numbers of images' pixels (0: it has none), and all of this, the pixels last: a row of what
+ * the engine takes as tokens. */
 int64_t plan_source(const Plan *plan);
+int64_t plan_row_tokens(const Plan *plan);
+int64_t plan_pixels(const Plan *plan);
+int64_t plan_row(const Plan *plan);
 /* Does its model read such numbers of each label? */
 bool plan_reads_numbers(const Plan *plan, TokenNumbers numbers);
 /* How many of a teacher's words its loss reads of each label; 0: none. */
 int64_t plan_stored_words(const Plan *plan);
 /* How many numbers there are in a row, of those that it reads. */
 int64_t plan_numbers_row(const Plan *plan, TokenNumbers numbers);
-int64_t plan_row(const Plan *plan);
 /* Of n_parameters those of a teacher (ir/teacher.h); 0: it has none. */
 int64_t plan_count_teacher(const Plan *plan);
 /* Words that each rank of t stores, padding included. */
