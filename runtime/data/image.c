@@ -19,14 +19,14 @@ bool image_refuse(char *why, const char *format, ...) {
 
 static bool check_size(int64_t width, int64_t height, char *why) {
     if (width < 1 || height < 1) return image_refuse(why, "an image without pixels");
-    if (width <= IMAGE_MOST_SIDE && height <= IMAGE_MOST_SIDE &&
+    if (width <= IMAGE_FILE_MOST_SIDE && height <= IMAGE_FILE_MOST_SIDE &&
         width * height <= IMAGE_MOST_PIXELS) {
         return true;
     }
     return image_refuse(why,
                         "an image of %" PRId64 " x %" PRId64
                         " pixels: at most %d a side, and %d million in all",
-                        width, height, IMAGE_MOST_SIDE, IMAGE_MOST_PIXELS / 1000000);
+                        width, height, IMAGE_FILE_MOST_SIDE, IMAGE_MOST_PIXELS / 1000000);
 }
 
 bool image_create(int64_t width, int64_t height, Image *out, char *why) {

@@ -13,7 +13,7 @@
 
 enum {
     IMAGE_MOST_PIXELS = 100 * 1000 * 1000,
-    IMAGE_MOST_SIDE = 65535,
+    IMAGE_FILE_MOST_SIDE = 65535,
     IMAGE_MOST_BYTES = 256 * 1024 * 1024, /* of a file */
     IMAGE_SLACK = 16,                     /* bytes behind rgb that may be read */
     IMAGE_WHY = 200,

@@ -2,17 +2,6 @@
 
 #include <string.h>
 
-bool image_fit_find(const char *name, ImageFit *out) {
-    static const char *const NAMES[] = {
-        [FIT_STRETCH] = "stretch", [FIT_CROP] = "crop", [FIT_PAD] = "pad"};
-    for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
-        if (strcmp(NAMES[i], name) != 0) continue;
-        *out = (ImageFit)i;
-        return true;
-    }
-    return false;
-}
-
 /* The part of `from` that begins at left, top, into all of `to`. */
 static void copy_part(const Image *from, int left, int top, Image *to) {
     for (int y = 0; y < to->height; y++) {
@@ -34,17 +23,17 @@ static bool crop_middle(Image *image, int side, char *why) {
     return true;
 }
 
-static bool fit_shorter(Image *image, const ImageShape *shape, char *why) {
+static bool fit_shorter(Image *image, const ImageRule *rule, char *why) {
+    const int side = (int)rule->side;
     const bool tall = image->width <= image->height;
     const int shorter = tall ? image->width : image->height;
     const int64_t longer = tall ? image->height : image->width;
-    const int64_t other = shape->side * longer / shorter;
+    const int64_t other = side * longer / shorter;
     Image probe;
     /* Says so before a side that is no int. */
-    if (other > IMAGE_MOST_SIDE) return image_create(other, shape->side, &probe, why);
-    const int width = tall ? shape->side : (int)other, height = tall ? (int)other : shape->side;
-    return image_resize(image, width, height, shape->filter, why) &&
-           crop_middle(image, shape->side, why);
+    if (other > IMAGE_FILE_MOST_SIDE) return image_create(other, side, &probe, why);
+    const int width = tall ? side : (int)other, height = tall ? (int)other : side;
+    return image_resize(image, width, height, rule->filter, why) && crop_middle(image, side, why);
 }
 
 static bool pad_square(Image *image, const unsigned char mean[3], char *why) {
@@ -64,13 +53,15 @@ static bool pad_square(Image *image, const unsigned char mean[3], char *why) {
     return true;
 }
 
-bool image_fit(Image *image, const ImageShape *shape, char *why) {
-    if (shape->fit == FIT_CROP) return fit_shorter(image, shape, why);
-    if (shape->fit == FIT_PAD && !pad_square(image, shape->mean, why)) return false;
-    return image_resize(image, shape->side, shape->side, shape->filter, why);
+bool image_fit(Image *image, const ImageRule *rule, char *why) {
+    const int side = (int)rule->side;
+    if (rule->fit == IMAGE_CROP) return fit_shorter(image, rule, why);
+    if (rule->fit == IMAGE_PAD && !pad_square(image, rule->mean, why)) return false;
+    return image_resize(image, side, side, rule->filter, why);
 }
 
-void image_cut(const Image *square, int patch, int32_t *out) {
+void image_cut(const Image *square, const ImageRule *rule, int32_t *out) {
+    const int patch = (int)rule->patch;
     const int grid = square->width / patch;
     for (int p = 0; p < grid * grid; p++) {
         const unsigned char *first =

@@ -50,7 +50,7 @@ static void find_orientation(Png *p) {
 static bool read_png(Png *p) {
     ImageRead *read = p->read;
     png_set_read_fn(p->png, p, take_bytes);
-    png_set_user_limits(p->png, IMAGE_MOST_SIDE, IMAGE_MOST_SIDE);
+    png_set_user_limits(p->png, IMAGE_FILE_MOST_SIDE, IMAGE_FILE_MOST_SIDE);
     png_set_chunk_malloc_max(p->png, MOST_CHUNK_BYTES);
     png_read_info(p->png, p->info);
     const png_uint_32 width = png_get_image_width(p->png, p->info);

@@ -34,21 +34,11 @@ static double lanczos(double x) {
 }
 
 static const struct {
-    const char *name;
     double (*at)(double x);
     double support;
-} FILTERS[] = {[FILTER_BILINEAR] = {"bilinear", bilinear, 1},
-               [FILTER_BICUBIC] = {"bicubic", bicubic, 2},
-               [FILTER_LANCZOS] = {"lanczos", lanczos, 3}};
-
-bool image_filter_find(const char *name, ImageFilter *out) {
-    for (size_t i = 0; i < sizeof(FILTERS) / sizeof(FILTERS[0]); i++) {
-        if (strcmp(FILTERS[i].name, name) != 0) continue;
-        *out = (ImageFilter)i;
-        return true;
-    }
-    return false;
-}
+} FILTERS[] = {[IMAGE_BILINEAR] = {bilinear, 1},
+               [IMAGE_BICUBIC] = {bicubic, 2},
+               [IMAGE_LANCZOS] = {lanczos, 3}};
 
 /* --- weights --- */
 

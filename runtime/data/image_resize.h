@@ -4,12 +4,8 @@
 #ifndef RUNTIME_DATA_IMAGE_RESIZE_H
 #define RUNTIME_DATA_IMAGE_RESIZE_H
 
+#include "ir/image_rule.h"
 #include "runtime/data/image.h"
-
-typedef enum ImageFilter { FILTER_BILINEAR, FILTER_BICUBIC, FILTER_LANCZOS } ImageFilter;
-
-/* By its name; false: there is none such. */
-bool image_filter_find(const char *name, ImageFilter *out);
 
 /* *image becomes one of width x height. False: too many pixels; why [IMAGE_WHY]. */
 bool image_resize(Image *image, int width, int height, ImageFilter filter, char *why);

@@ -29,23 +29,23 @@ static size_t find_text(const TokenBuffer *buffer, size_t begin, Text *out) {
 }
 
 static size_t length_of(const ImageRowOptions *o, bool is_image) {
-    return is_image ? (size_t)o->n_before + o->image_tokens + (size_t)o->n_after : 1;
+    return is_image ? (size_t)(o->rule->n_before + o->rule->tokens + o->rule->n_after) : 1;
 }
 
 /* What becomes of a text. */
 typedef struct Fate {
     size_t length; /* in its row */
-    bool cut, long_, empty;
+    bool cut, loses_image, empty;
 } Fate;
 
 static Fate judge(const TokenBuffer *buffer, const Text *text, const ImageRowOptions *o) {
     Fate fate = {.empty = true};
     for (size_t i = 0; i < text->n_tokens; i++) {
-        const bool is_image = token_buffer_at(buffer, text->begin + i) == o->image;
+        const bool is_image = token_buffer_at(buffer, text->begin + i) == (uint32_t)o->rule->token;
         const size_t n = length_of(o, is_image);
         if (fate.length + n > o->seq || fate.cut) {
             fate.cut = true;
-            fate.long_ |= is_image;
+            fate.loses_image |= is_image;
             continue;
         }
         if (i > 0 && (buffer->marks[text->begin + i] & TOKEN_COUNTS)) fate.empty = false;
@@ -57,12 +57,12 @@ static Fate judge(const TokenBuffer *buffer, const Text *text, const ImageRowOpt
 /* Whether it becomes a row; the totals count it. */
 static bool takes(const TokenBuffer *buffer, const Text *text, const ImageRowOptions *o,
                   ImageTotals *totals) {
-    const bool many = text->n_images > o->images;
+    const bool many = text->n_images > (size_t)o->rule->images;
     const Fate fate = judge(buffer, text, o);
     totals->n_many += many;
-    totals->n_long += !many && fate.long_;
-    totals->n_empty += !many && !fate.long_ && fate.empty;
-    if (many || fate.long_ || fate.empty) return false;
+    totals->n_long += !many && fate.loses_image;
+    totals->n_empty += !many && !fate.loses_image && fate.empty;
+    if (many || fate.loses_image || fate.empty) return false;
     totals->n_texts++;
     totals->n_images += (int64_t)text->n_images;
     totals->n_tokens += (int64_t)fate.length;
@@ -70,10 +70,10 @@ static bool takes(const TokenBuffer *buffer, const Text *text, const ImageRowOpt
     return true;
 }
 
-static size_t put_image(TokenBuffer *to, size_t at, const ImageRowOptions *o) {
-    for (int i = 0; i < o->n_before; i++) token_buffer_set(to, at++, o->before[i]);
-    for (size_t i = 0; i < o->image_tokens; i++) token_buffer_set(to, at++, o->image);
-    for (int i = 0; i < o->n_after; i++) token_buffer_set(to, at++, o->after[i]);
+static size_t put_image(TokenBuffer *to, size_t at, const ImageRule *rule) {
+    for (int i = 0; i < rule->n_before; i++) token_buffer_set(to, at++, (uint32_t)rule->before[i]);
+    for (int64_t i = 0; i < rule->tokens; i++) token_buffer_set(to, at++, (uint32_t)rule->token);
+    for (int i = 0; i < rule->n_after; i++) token_buffer_set(to, at++, (uint32_t)rule->after[i]);
     return at;
 }
 
@@ -82,10 +82,10 @@ static void put_row(const TokenBuffer *from, const Text *text, const ImageRowOpt
     size_t at = row;
     for (size_t i = 0; i < text->n_tokens; i++) {
         const uint32_t token = token_buffer_at(from, text->begin + i);
-        const bool is_image = token == o->image;
+        const bool is_image = token == (uint32_t)o->rule->token;
         if (at + length_of(o, is_image) > row + o->seq) break;
         if (is_image) {
-            at = put_image(to, at, o);
+            at = put_image(to, at, o->rule);
             continue;
         }
         to->marks[at] = from->marks[text->begin + i] & TOKEN_COUNTS;
@@ -101,14 +101,14 @@ static void put_row(const TokenBuffer *from, const Text *text, const ImageRowOpt
 
 static void refuse(const ImageTotals *totals, const ImageRowOptions *o, Diag *diag) {
     diag_error(diag, NO_LOC,
-               "no text becomes a row of %zu tokens with at most %zu images: %" PRId64
+               "no text becomes a row of %zu tokens with at most %" PRId64 " images: %" PRId64
                " have more images, %" PRId64 " have no room for theirs, and in %" PRId64
                " nothing counts: plan with a larger --set seq= or images=",
-               o->seq, o->images, totals->n_many, totals->n_long, totals->n_empty);
+               o->seq, o->rule->images, totals->n_many, totals->n_long, totals->n_empty);
 }
 
 bool image_rows(TokenBuffer *buffer, const ImageRowOptions *options, ImageTotals *out, Diag *diag) {
-    const size_t window = options->seq + options->images;
+    const size_t window = options->seq + (size_t)options->rule->images;
     TokenBuffer rows = {0};
     Text text;
     size_t row = 0;

@@ -1,24 +1,21 @@
-/* Texts with images -> rows. A document (token_mask.h) has one token, `image`, in the place of each
- * image, and at its end, none of them counting, the images' numbers (image_store.h) and how many
- * they are. A row is a text by itself, in which each such token has become those that stand around
- * an image and as many `image` as the model makes of one; padding follows, and behind it, for each
- * image that a row may have, its number and one, or 0.
+/* Texts with images -> rows. A document (token_mask.h) has one token, the placeholder, in the place
+ * of each image, and at its end, none of them counting, the images' numbers (image_store.h) and how
+ * many they are. A row is a text by itself, in which each such token has become those that stand
+ * around an image and as many placeholders as the model has vectors of one; padding follows, and
+ * behind it, for each image that a row may have, its number and one, or 0.
  *
  * Texts longer than a row lose their end, but no image: those that would, and those with more
  * images than a row may have, are left out. */
 #ifndef RUNTIME_DATA_IMAGE_ROWS_H
 #define RUNTIME_DATA_IMAGE_ROWS_H
 
+#include "ir/image_rule.h"
 #include "runtime/data/token_buffer.h"
 
-enum { IMAGE_MOST_AROUND = 64 };
-
 typedef struct ImageRowOptions {
-    size_t seq, images; /* a window: seq + images numbers */
-    uint32_t image, pad;
-    size_t image_tokens; /* of one image */
-    uint32_t before[IMAGE_MOST_AROUND], after[IMAGE_MOST_AROUND];
-    int n_before, n_after;
+    const ImageRule *rule;
+    size_t seq; /* a window: seq + rule->images numbers */
+    uint32_t pad;
 } ImageRowOptions;
 
 typedef struct ImageTotals {

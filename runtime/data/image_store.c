@@ -193,10 +193,10 @@ static const unsigned char *read_bytes(const Entry *entry, Arena *arena, size_t 
     if (!is_data(entry->name, entry->length)) {
         return (const unsigned char *)file_read(arena, entry->name, IMAGE_MOST_BYTES, out_n, diag);
     }
-    size_t n;
+    size_t n = 0;
     const char *text = find_base64(entry->name, entry->length, &n);
     unsigned char *bytes = arena_alloc(arena, n + 1);
-    if (base64_decode(text, n, bytes, n, out_n)) return bytes;
+    if (text && base64_decode(text, n, bytes, n, out_n)) return bytes;
     diag_error(diag, entry->loc, "an image as a data: URL is no base64");
     return NULL;
 }
@@ -241,7 +241,7 @@ static bool check_entry(const Entry *entry, Diag *diag) {
     return good;
 }
 
-static bool read_entry(const Entry *entry, const ImageShape *shape, int32_t *out, Diag *diag) {
+static bool read_entry(const Entry *entry, const ImageRule *rule, int32_t *out, Diag *diag) {
     Arena *arena = arena_create();
     char why[IMAGE_WHY];
     Image image;
@@ -250,8 +250,8 @@ static bool read_entry(const Entry *entry, const ImageShape *shape, int32_t *out
     bool good = bytes && image_decode(bytes, n, &image, why);
     arena_destroy(arena);
     if (good) {
-        good = image_fit(&image, shape, why);
-        if (good) image_cut(&image, shape->patch, out);
+        good = image_fit(&image, rule, why);
+        if (good) image_cut(&image, rule, out);
         image_release(&image);
     }
     if (bytes && !good) report(entry, why, diag);
@@ -292,18 +292,18 @@ bool image_store_check(ImageStore *store,
     return true;
 }
 
-bool image_store_read(const ImageStore *store, const ImageShape *shape, const ImageWanted *wanted,
+bool image_store_read(const ImageStore *store, const ImageRule *rule, const ImageWanted *wanted,
                       int64_t n, Diag *diag) {
     int64_t first_bad = INT64_MAX;
 #pragma omp parallel for schedule(dynamic, 1)
     for (int64_t i = 0; i < n; i++) {
         Diag *quiet = diag_create();
-        if (!read_entry(&store->entries[wanted[i].number], shape, wanted[i].out, quiet)) {
+        if (!read_entry(&store->entries[wanted[i].number], rule, wanted[i].out, quiet)) {
             take_bad(i, &first_bad);
         }
         diag_destroy(quiet);
     }
     if (first_bad == INT64_MAX) return true;
     const ImageWanted *bad = &wanted[first_bad];
-    return read_entry(&store->entries[bad->number], shape, bad->out, diag);
+    return read_entry(&store->entries[bad->number], rule, bad->out, diag);
 }

@@ -27,13 +27,13 @@ bool image_store_check(ImageStore *store,
                        void (*progress)(void *user, int n_done, int n_all, const char *what),
                        void *user, Diag *diag);
 
-/* Image `number` -> numbers [image_shape_numbers]. */
+/* Image `number` -> numbers [image_numbers]. */
 typedef struct ImageWanted {
     int64_t number;
     int32_t *out;
 } ImageWanted;
 /* All of wanted [n], each with an `out` of its own. False: reported, with the name. */
-bool image_store_read(const ImageStore *store, const ImageShape *shape, const ImageWanted *wanted,
+bool image_store_read(const ImageStore *store, const ImageRule *rule, const ImageWanted *wanted,
                       int64_t n, Diag *diag);
 
 #endif
