@@ -105,7 +105,7 @@ static const char *find(const char *text, size_t length, const char *what) {
     return NULL;
 }
 
-bool corpus_images_has_place(const CorpusImages *images, const char *text, size_t length) {
+static bool has_place(const CorpusImages *images, const char *text, size_t length) {
     return find(text, length, images->spelling) || find(text, length, CORPUS_IMAGE_PLACE);
 }
 
@@ -169,7 +169,7 @@ static bool add_part(Parts *p, const json_t *part, json_t *list) {
     const json_t *text = json_object_get(part, "text");
     if (!is_image(part)) {
         if (json_is_string(text) &&
-            corpus_images_has_place(p->images, json_string_value(text), json_string_length(text))) {
+            has_place(p->images, json_string_value(text), json_string_length(text))) {
             split_text(p, json_string_value(text), json_string_length(text), list);
             return true;
         }
@@ -307,4 +307,43 @@ json_t *corpus_images_take_chat(const CorpusImages *images, const json_t *object
     if (good) return kept;
     json_decref(kept);
     return NULL;
+}
+
+/* --- tokens --- */
+
+void corpus_images_begin(const CorpusImages *images, TokenRun *run) {
+    run->places[0] = images->spelling;
+    run->places[1] = CORPUS_IMAGE_PLACE;
+    run->place_token = images->token;
+}
+
+static bool string_has_place(const CorpusImages *images, const json_t *text) {
+    return text && has_place(images, json_string_value(text), json_string_length(text));
+}
+
+bool corpus_images_put_places(const CorpusImages *images, const ImageNumbers *numbers,
+                              TokenRun *run, const json_t *text, const json_t *more) {
+    if (!images || string_has_place(images, text) || string_has_place(images, more)) return true;
+    for (size_t i = 0; i < numbers->count; i++) {
+        if (!token_run_token(run, images->token, false)) return false;
+    }
+    return true;
+}
+
+bool corpus_images_end(const CorpusImages *images, const ImageNumbers *numbers, TokenRun *run,
+                       SourceLoc loc) {
+    size_t n_places = 0;
+    if (!token_run_close(run)) return false;
+    for (size_t i = run->first; i < run->tokens->count; i++) {
+        n_places += run->tokens->items[i] == images->token;
+    }
+    if (n_places != numbers->count) {
+        diag_error(run->diag, loc, "%zu images, and %zu places for them in the text",
+                   numbers->count, n_places);
+        return false;
+    }
+    for (size_t i = 0; i < numbers->count; i++) {
+        if (!token_run_number(run, (uint32_t)numbers->items[i], false)) return false;
+    }
+    return token_run_number(run, (uint32_t)numbers->count, false);
 }

@@ -41,7 +41,15 @@ bool corpus_images_take(const CorpusImages *images, const json_t *object, ImageN
 json_t *corpus_images_take_chat(const CorpusImages *images, const json_t *object,
                                 const json_t *messages, ImageNumbers *out, SourceLoc loc,
                                 Diag *diag);
-/* Has the text [length] a place for an image? */
-bool corpus_images_has_place(const CorpusImages *images, const char *text, size_t length);
+
+/* Before token_run_begin: spelled places are tokens. */
+void corpus_images_begin(const CorpusImages *images, TokenRun *run);
+/* Strings of which neither has a place (`more` may be NULL) get all of them in front. images NULL:
+ * nothing is done. */
+bool corpus_images_put_places(const CorpusImages *images, const ImageNumbers *numbers,
+                              TokenRun *run, const json_t *text, const json_t *more);
+/* Behind the document: the numbers, and how many. False: there are more places, or fewer. */
+bool corpus_images_end(const CorpusImages *images, const ImageNumbers *numbers, TokenRun *run,
+                       SourceLoc loc);
 
 #endif

@@ -54,53 +54,15 @@ static TokenRun begin_run(const Line *line) {
                     .with_special = line->options->with_special,
                     .where = line->where,
                     .diag = line->diag};
-    const CorpusImages *images = line->options->images;
-    if (images) {
-        run.places[0] = images->spelling;
-        run.places[1] = CORPUS_IMAGE_PLACE;
-        run.place_token = images->token;
-    }
+    if (line->options->images) corpus_images_begin(line->options->images, &run);
     token_run_begin(&run);
     return run;
 }
 
-/* Behind the document, its images. */
-static bool put_images(const Line *line, TokenRun *run) {
-    const ImageNumbers *images = line->images;
-    size_t n_places = 0;
-    if (!token_run_close(run)) return false;
-    for (size_t i = run->first; i < run->tokens->count; i++) {
-        n_places += run->tokens->items[i] == line->options->images->token;
-    }
-    if (n_places != images->count) {
-        diag_error(line->diag, line->loc, "%zu images, and %zu places for them in the text",
-                   images->count, n_places);
-        return false;
-    }
-    for (size_t i = 0; i < images->count; i++) {
-        if (!token_run_number(run, (uint32_t)images->items[i], false)) return false;
-    }
-    return token_run_number(run, (uint32_t)images->count, false);
-}
-
 static bool end_run(const Line *line, TokenRun *run, bool good) {
-    if (good && line->options->images) good = put_images(line, run);
-    return token_run_end(run, good);
-}
-
-/* Texts without places have them in front. */
-static bool put_places(const Line *line, TokenRun *run, const json_t *text, const json_t *more) {
     const CorpusImages *images = line->options->images;
-    if (!images ||
-        corpus_images_has_place(images, json_string_value(text), json_string_length(text)) ||
-        (more &&
-         corpus_images_has_place(images, json_string_value(more), json_string_length(more)))) {
-        return true;
-    }
-    for (size_t i = 0; i < line->images->count; i++) {
-        if (!token_run_token(run, images->token, false)) return false;
-    }
-    return true;
+    if (good && images) good = corpus_images_end(images, line->images, run, line->loc);
+    return token_run_end(run, good);
 }
 
 static bool run_image_text(const Line *line, const json_t *text) {
@@ -111,7 +73,7 @@ static bool run_image_text(const Line *line, const json_t *text) {
     }
     TokenRun run = begin_run(line);
     bool good = (options->first == NO_TOKEN || token_run_token(&run, options->first, false)) &&
-                put_places(line, &run, text, NULL) &&
+                corpus_images_put_places(options->images, line->images, &run, text, NULL) &&
                 token_run_text(&run, json_string_value(text), length, true) &&
                 (options->last == NO_TOKEN || token_run_token(&run, options->last, true));
     line->job->n_documents++;
@@ -146,7 +108,7 @@ static bool run_pair(const Line *line, const json_t *prompt, const json_t *compl
     }
     TokenRun run = begin_run(line);
     bool good = (options->first == NO_TOKEN || token_run_token(&run, options->first, false)) &&
-                put_places(line, &run, prompt, completion) &&
+                corpus_images_put_places(options->images, line->images, &run, prompt, completion) &&
                 token_run_text(&run, json_string_value(prompt), asked, false) &&
                 token_run_text(&run, json_string_value(completion), answered, true) &&
                 token_run_token(&run, options->last, true);
