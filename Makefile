@@ -39,7 +39,8 @@ COMPILE  = $(CC) $(FLAGS) $(WARN) -MMD -MP
 ifdef RELOCATABLE
 LDFLAGS += -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../lib:$$ORIGIN/../../lib'
 endif
-LIBS    := -ldnnl -ljansson -lpcre2-8 -lutf8proc -lz -lzstd -lsnappy $(LUA_LIBRARY) -ldl -lm -lpthread
+LIBS    := -ldnnl -ljansson -lpcre2-8 -lutf8proc -ljpeg -lpng -lwebpdemux -lwebp -lz -lzstd -lsnappy $(LUA_LIBRARY) -ldl -lm \
+           -lpthread
 
 # GPUs: CUDA's headers and nvcc are needed to build for them, nothing of CUDA to run without one.
 CUDA_HOME ?= /usr/local/cuda
@@ -103,7 +104,7 @@ EMULATED := $(patsubst runtime/cuda/kernels/%.cu,$B/emulate/%.o,$(wildcard runti
 SCRIPTS := $(sort $(wildcard tests/*/test_*.sh))
 
 PACKAGES      := gcc libc6-dev make libdnnl-dev liblua5.4-dev libjansson-dev libpcre2-dev \
-                 libutf8proc-dev zlib1g-dev libzstd-dev libsnappy-dev
+                 libutf8proc-dev zlib1g-dev libzstd-dev libsnappy-dev libjpeg-dev libpng-dev libwebp-dev
 TEST_PACKAGES := g++ mold clang libomp-dev clang-format clang-tidy cppcheck chromium
 
 ifeq ($(MAKELEVEL),0)
@@ -256,7 +257,7 @@ $B/flags: FORCE
 $B/libraries: Makefile
 	@mkdir -p $(@D)
 	@printf '#include <dnnl.h>\n#include <jansson.h>\n#include <lua.h>\n'\
-'#include <utf8proc.h>\n#include <zlib.h>\n#include <zstd.h>\n#include <snappy-c.h>\n#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\nint main(void){return 0;}\n' | \
+'#include <utf8proc.h>\n#include <zlib.h>\n#include <zstd.h>\n#include <snappy-c.h>\n#include <stdio.h>\n#include <jpeglib.h>\n#include <png.h>\n#include <webp/demux.h>\n#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\nint main(void){return 0;}\n' | \
 	 $(CC) $(CFLAGS) -isystem $(LUA_INCLUDE) -x c -o $@.probe - -fopenmp $(LDFLAGS) $(LIBS) 2> $@.log && rm -f $@.* || \
 	 { echo 'perilune: a library is missing ($@.log); run `make deps`, or:' \
 	        'apt-get install $(PACKAGES)' >&2; exit 1; }

@@ -324,9 +324,9 @@ static bool check_options(const Evaluation *e) {
         diag_error(e->diag, NO_LOC, "evaluate: %s", why);
         return false;
     }
-    static const CliOption OF_DATA[] = {OPT_PACK,         OPT_PACK_LONG,    OPT_SEPARATOR,
-                                        OPT_FIELD,        OPT_SPECIAL,      OPT_TOKEN_BYTES,
-                                        OPT_TEACHER_LOAD, OPT_QUERY_PREFIX, OPT_PASSAGE_PREFIX};
+    static const CliOption OF_DATA[] = {
+        OPT_PACK,        OPT_PACK_LONG,    OPT_SEPARATOR,    OPT_FIELD,          OPT_SPECIAL,
+        OPT_TOKEN_BYTES, OPT_TEACHER_LOAD, OPT_QUERY_PREFIX, OPT_PASSAGE_PREFIX, OPT_IMAGES};
     if (cli_given(e->args, OPT_DATA)) return train_data_options(e->args, e->diag);
     for (size_t i = 0; i < sizeof(OF_DATA) / sizeof(OF_DATA[0]); i++) {
         if (!cli_given(e->args, OF_DATA[i])) continue;

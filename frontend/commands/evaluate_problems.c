@@ -56,7 +56,8 @@ static bool check_options(const Solving *s) {
         OPT_DATA,         OPT_CHOICES,        OPT_PACK,         OPT_PACK_LONG,
         OPT_SEPARATOR,    OPT_FIELD,          OPT_EOT,          OPT_TOKEN_BYTES,
         OPT_TEACHER_LOAD, OPT_REFERENCE_LOAD, OPT_QUERY_PREFIX, OPT_PASSAGE_PREFIX,
-        OPT_VECTORS,      OPT_STORE_LOGITS,   OPT_STORE_TOP,    OPT_STORE_DTYPE};
+        OPT_IMAGES,       OPT_VECTORS,        OPT_STORE_LOGITS, OPT_STORE_TOP,
+        OPT_STORE_DTYPE};
     const CliArgs *args = s->args;
     const bool chat = cli_given(args, OPT_CHAT);
     for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
