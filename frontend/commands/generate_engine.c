@@ -193,6 +193,14 @@ static bool lengthen(Opening *o, PlanRequest *request) {
     return plan_load_model(o->args, o->args->arena, 1, request, o->diag);
 }
 
+/* What the loss says of images, if it does. */
+static void find_images(GenerateEngine *out, const Graph *graph) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op == OP_LABEL_SHARE && image_rule_is_there(node)) out->images = node;
+    }
+}
+
 static Plan *make_decode_plan(Opening *o, const PlanRequest *from, DType precision, int frozen_bits,
                               DeviceKind device) {
     int64_t context = cli_int(o->args, OPT_POSITIONS, from->seq);
@@ -238,6 +246,7 @@ static Plan *plan_of_model(Opening *o) {
     if (!plan_precision_from_args(o->args, &request.options, o->diag)) return NULL;
     if (!plan_load_model(o->args, o->args->arena, 1, &request, o->diag)) return NULL;
     if (writes_by_diffusion(o, request.forward)) return NULL;
+    find_images(o->out, request.forward);
     if (!check_causal(o->args->command->name, o->args->arena, request.forward, o->diag))
         return NULL;
     if (o->obstacle.what || !lengthen(o, &request)) return NULL;
@@ -335,6 +344,9 @@ static int find_plan(Opening *o) {
     if (!decode) {
         training = plan_from_operand(o->args, o->diag);
         if (!training) return EXIT_USAGE;
+        for (int p = 0; p < training->n_programs; p++) {
+            find_images(out, training->programs[p].graph);
+        }
         for (int p = 0; p < training->n_programs && !out->diffuses; p++) {
             writes_by_diffusion(o, training->programs[p].graph);
         }
@@ -428,6 +440,7 @@ bool generate_engine_create(GenerateEngine *e, Arena *arena, Diag *diag) {
         e->reads = ARENA_ARRAY(arena, DecoderRead, e->n_texts);
         e->held = ARENA_ARRAY(arena, HeldTokens, e->n_texts);
         e->seen = ARENA_ARRAY(arena, const TextImages *, e->n_texts);
+        e->pixels = ARENA_ARRAY(arena, int32_t, e->decoder->pixels + 1);
         for (int i = 0; i < e->n_texts; i++) {
             e->held[i].tokens = ARENA_ARRAY(arena, int32_t, e->context);
         }
@@ -499,9 +512,6 @@ static size_t fill_window(GenerateEngine *e, const GenerateText *text) {
     size_t seq = (size_t)e->context, length = tokens->count < seq ? tokens->count : seq;
     const uint32_t *context = tokens->items + tokens->count - length;
     for (size_t i = 0; i < length; i++) e->tokens[i] = (int32_t)context[i];
-    const size_t pixels = (size_t)plan_pixels(e->plan);
-    if (pixels && text->images) memcpy(e->tokens + seq, text->images->pixels, pixels * 4);
-    if (pixels && !text->images) memset(e->tokens + seq, 0, pixels * 4);
     return length - 1;
 }
 
@@ -516,24 +526,34 @@ bool generate_engine_windows(GenerateEngine *e, Diag *diag) {
     return true;
 }
 
+/* False, reported: what no longer fits is forgotten, and would tear images from the text. */
+static bool fits(const GenerateEngine *e, const GenerateText *text, size_t first, Diag *diag) {
+    if (!text->images || text->tokens.count - first <= (size_t)e->context) return true;
+    diag_error(diag, NO_LOC,
+               "a text with images is longer than the context, %" PRId64
+               " tokens with those of its images: --context, or a smaller --length",
+               e->context);
+    return false;
+}
+
 static bool compute_window(GenerateEngine *e, const GenerateText *text, float *out_logits,
                            Diag *diag) {
     size_t vocab = (size_t)e->plan->vocab;
+    if (!fits(e, text, 0, diag)) return false;
+    if (e->images && !text_images_read(text->images, plan_pixels(e->plan),
+                                       e->tokens + plan_row_tokens(e->plan), diag)) {
+        return false;
+    }
     size_t last = e->source ? fill_pair(e, text) : fill_window(e, text);
     if (!generate_engine_windows(e, diag)) return false;
     memcpy(out_logits, e->windows + last * vocab, vocab * sizeof(float));
     return true;
 }
 
-/* Tokens that stand for images are other images' in other texts. */
-static bool see_alike(const TextImages *a, const TextImages *b) {
-    return a == b || (a && b && a->key == b->key);
-}
-
 static bool is_read(const ReadPrompt *prompt, const GenerateText *text) {
     const TokenList *tokens = &text->tokens;
     return prompt->count > 0 && prompt->count == tokens->count &&
-           see_alike(prompt->images, text->images) &&
+           text_images_equal(prompt->images, text->images) &&
            memcmp(prompt->tokens, tokens->items, tokens->count * sizeof(*tokens->items)) == 0;
 }
 
@@ -588,7 +608,7 @@ static void take_beginning(GenerateEngine *e, int i, const GenerateText *text) {
     int64_t count = 0;
     int from = i;
     for (int k = 0; k < e->n_texts; k++) {
-        if (!see_alike(e->seen[k], text->images)) continue;
+        if (!text_images_equal(e->seen[k], text->images)) continue;
         const int64_t common =
             held_tokens_common(&e->held[k], (const int32_t *)text->tokens.items, most);
         if (common > count || (common == count && k == i)) from = k, count = common;
@@ -604,7 +624,7 @@ static bool awaits(const GenerateEngine *e, const GenerateText *texts, int i, in
     const GenerateText *text = &texts[i];
     for (int r = 0; r < n_reads; r++) {
         const TokenList *other = &texts[e->reads[r].sequence].tokens;
-        if (!see_alike(texts[e->reads[r].sequence].images, text->images)) continue;
+        if (!text_images_equal(texts[e->reads[r].sequence].images, text->images)) continue;
         const HeldTokens all = {(int32_t *)other->items, (int64_t)other->count};
         const int64_t n = (int64_t)text->tokens.count;
         const int64_t common = held_tokens_common(&all, (const int32_t *)text->tokens.items, n);
@@ -621,14 +641,8 @@ static bool awaits(const GenerateEngine *e, const GenerateText *texts, int i, in
  * would tear its images from it. */
 static bool restart_full(GenerateEngine *e, int i, const GenerateText *text, Diag *diag) {
     const size_t context = (size_t)e->context, count = text->tokens.count;
+    if (!fits(e, text, e->firsts[i], diag)) return false;
     if (count - e->firsts[i] <= context) return true;
-    if (text->images) {
-        diag_error(diag, NO_LOC,
-                   "a text with images is longer than the context, %" PRId64
-                   " tokens with those of its images: --context, or a smaller --length",
-                   e->context);
-        return false;
-    }
     e->firsts[i] = count - (context > 1 ? context / 2 : 1);
     e->n_restarts++;
     e->prompt.holds[i] = false;
@@ -648,7 +662,10 @@ static bool read_of(GenerateEngine *e, int i, const GenerateText *text, float *o
         take_beginning(e, i, text);
     }
     if (text->images && e->decoder->lengths[i] == 0) {
-        if (!decoder_look(e->decoder, i, text->images->pixels, diag)) return false;
+        if (!text_images_read(text->images, e->decoder->pixels, e->pixels, diag) ||
+            !decoder_look(e->decoder, i, e->pixels, diag)) {
+            return false;
+        }
         e->seen[i] = text->images;
     }
     const size_t begin = e->firsts[i] + (size_t)e->decoder->lengths[i];

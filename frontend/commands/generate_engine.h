@@ -5,7 +5,7 @@
 #define FRONTEND_COMMANDS_GENERATE_ENGINE_H
 
 #include "frontend/commands/engine_args.h"
-#include "frontend/commands/generate_text.h"
+#include "frontend/commands/generate_images.h"
 #include "planner/decode/decode.h"
 #include "runtime/decoder.h"
 
@@ -34,6 +34,8 @@ typedef struct GenerateEngine {
      * has ended. */
     HeldTokens *held;
     const TextImages **seen; /* [n_texts]: the images that a text's cache was read with */
+    const Node *images;      /* what the loss says of images; NULL: the model sees none */
+    int32_t *pixels;         /* of a text's images; of whole windows within `tokens` */
     DecoderRead *reads; /* [n_texts]: of a round */
     bool *waits;        /* [n_texts]: is it to be read? */
     bool *begins;       /* [n_texts]: from its beginning on, which others may share? */

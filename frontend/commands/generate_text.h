@@ -6,12 +6,6 @@
 #include "frontend/commands/cli.h"
 #include "runtime/tokenizer/encoder.h"
 
-/* Images of a text, all that a row may have: their patches, zeros where it has fewer. */
-typedef struct TextImages {
-    int32_t *pixels; /* [patches, pixel] */
-    uint64_t key;    /* a hash of them */
-} TextImages;
-
 typedef struct GenerateText {
     Tokenizer *tokenizer; /* NULL: bytes */
     TokenList tokens;     /* all so far: the prompt's, and what was added */
@@ -26,7 +20,8 @@ typedef struct GenerateText {
     int n_stops;
     bool special; /* a prompt's special tokens are tokens */
     bool borrows; /* the tokenizer is another text's */
-    const TextImages *images; /* not owned; NULL: there are none */
+    uint32_t image_token; /* stands for an image, and is never written; NO_TOKEN: none does */
+    const struct TextImages *images; /* generate_images.h; not owned; NULL: there are none */
 } GenerateText;
 
 /* A text with nothing in it, as the command line's options have it; vocab: the model's. False:
