@@ -20,7 +20,7 @@ typedef struct Decoder {
     int64_t image_token, pixels, slots;
     int32_t *placed;
     float *seen;
-    int64_t *lengths;      /* [sequences] */
+    int64_t *lengths; /* [sequences] */
     int64_t *starts; /* [sequences]: where the last position's document begins, or the next one's */
     int32_t *inputs[N_DECODE_INPUTS];
     float *logits, **behind; /* [pieces, vocab], [pieces]: where a row's logits belong */

@@ -111,7 +111,7 @@ static bool begin_text(Generation *gen) {
         return generate_prompts_encode(&gen->prompts, engine, &gen->chat, &gen->images, text,
                                        gen->diag);
     }
-    if (cli_given(args, OPT_IMAGE)) return begin_seeing(gen, prompt);
+    if (cli_given(args, OPT_PICTURE)) return begin_seeing(gen, prompt);
     if (cli_given(args, OPT_CHAT)) {
         return is_conversation(gen) || ask(gen, prompt, text);
     }
@@ -433,6 +433,7 @@ int cmd_generate(CliArgs *args) {
     generate_prompts_release(&gen.prompts);
     generate_text_release(&gen.begin);
     generate_chat_release(&gen.chat);
+    generate_images_release(&gen.images);
     if (!generate_engine_release(&gen.writer.engine, status == EXIT_DONE)) status = EXIT_FAILED;
     diag_destroy(gen.diag);
     return status;

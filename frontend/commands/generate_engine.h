@@ -36,13 +36,13 @@ typedef struct GenerateEngine {
     const TextImages **seen; /* [n_texts]: the images that a text's cache was read with */
     const Node *images;      /* what the loss says of images; NULL: the model sees none */
     int32_t *pixels;         /* of a text's images; of whole windows within `tokens` */
-    DecoderRead *reads; /* [n_texts]: of a round */
-    bool *waits;        /* [n_texts]: is it to be read? */
-    bool *begins;       /* [n_texts]: from its beginning on, which others may share? */
-    size_t *firsts;     /* [n_texts]: a text's token that is at the first position of its cache */
-    int32_t *tokens;    /* with a decoder [n_texts], else [forward_batch, context] */
-    float *windows;     /* f32[forward_batch, context, vocab] */
-    double seconds;     /* of whole windows, and how many */
+    DecoderRead *reads;      /* [n_texts]: of a round */
+    bool *waits;             /* [n_texts]: is it to be read? */
+    bool *begins;            /* [n_texts]: from its beginning on, which others may share? */
+    size_t *firsts;  /* [n_texts]: a text's token that is at the first position of its cache */
+    int32_t *tokens; /* with a decoder [n_texts], else [forward_batch, context] */
+    float *windows;  /* f32[forward_batch, context, vocab] */
+    double seconds;  /* of whole windows, and how many */
     int64_t n_windows;
     /* Of a model with an encoder, which reads the prompt: how many tokens of it; 0: there is none.
      * What its decoder begins with, and what ends and fills up the prompt. */

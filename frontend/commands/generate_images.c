@@ -26,7 +26,7 @@ bool text_images_read(const TextImages *images, int64_t n_pixels, int32_t *out, 
 bool generate_images_begin(const CliArgs *args, const Node *share, int64_t context,
                            GenerateText *text, const GenerateChat *chat, GenerateImages *out,
                            Diag *diag) {
-    const bool given = cli_given(args, OPT_IMAGE), folder = cli_given(args, OPT_IMAGES);
+    const bool given = cli_given(args, OPT_PICTURE), folder = cli_given(args, OPT_IMAGES);
     const char *why = NULL;
     *out = (GenerateImages){.arena = args->arena, .context = context};
     if (!share) {
@@ -42,8 +42,8 @@ bool generate_images_begin(const CliArgs *args, const Node *share, int64_t conte
     }
     if (given && !cli_given(args, OPT_PROMPT)) {
         why = "--image: needs --prompt TEXT, what is asked of it";
-    } else if (folder && !cli_given(args, OPT_PROMPTS)) {
-        why = "--images: is of --prompts FILE";
+    } else if (folder && !cli_given(args, OPT_PROMPTS) && !cli_given(args, OPT_PROBLEMS)) {
+        why = "--images: is of --prompts FILE; --image names files as they are";
     } else if (given && !text->tokenizer) {
         why = "--image: needs --tokenizer FILE, which knows the token that stands for it";
     }
@@ -81,8 +81,8 @@ bool generate_images_are_in(const GenerateImages *images, const json_t *object,
 }
 
 json_t *generate_images_given(const CliArgs *args) {
-    const CliValue *given = &args->values[OPT_IMAGE];
-    if (!cli_given(args, OPT_IMAGE)) return NULL;
+    const CliValue *given = &args->values[OPT_PICTURE];
+    if (!cli_given(args, OPT_PICTURE)) return NULL;
     json_t *list = json_array();
     for (int i = 0; i < given->n_list; i++) {
         json_array_append_new(list, json_stringn_nocheck(given->list[i], strlen(given->list[i])));
@@ -126,11 +126,11 @@ static bool encode_chat(const GenerateImages *images, const GenerateChat *chat,
     TokenList tokens = {0};
     json_t *own =
         generate_chat_messages(chat->messages, prompt->messages, prompt->said, prompt->length);
-    json_t *kept = corpus_images_take_chat(&images->corpus, prompt->object, own, numbers,
-                                           prompt->loc, diag);
-    bool good = kept && generate_chat_encode_places(&chat->chat, &images->corpus, kept,
-                                                    prompt->object, text->tokenizer, prompt->loc,
-                                                    &tokens, diag);
+    json_t *kept =
+        corpus_images_take_chat(&images->corpus, prompt->object, own, numbers, prompt->loc, diag);
+    bool good =
+        kept && generate_chat_encode_places(&chat->chat, &images->corpus, kept, prompt->object,
+                                            text->tokenizer, prompt->loc, &tokens, diag);
     json_decref(kept);
     json_decref(own);
     generate_chat_begin_answer(text, tokens);
@@ -165,8 +165,9 @@ static bool check_places(const GenerateImages *images, const ImageNumbers *numbe
         diag_error(diag, loc, "%zu images, and %zu places for them in the text", numbers->count,
                    n_places);
     } else if (numbers->count > (size_t)images->rule.images) {
-        diag_error(diag, loc, "%zu images; the model sees %" PRId64 " at most: --set images=",
-                   numbers->count, images->rule.images);
+        diag_error(diag, loc,
+                   "%zu images; the model sees %" PRId64 " at most: --set images=", numbers->count,
+                   images->rule.images);
     } else {
         return true;
     }

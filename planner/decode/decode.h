@@ -63,7 +63,6 @@ int decode_count_chunks(const DecodeRequest *request, bool looks); /* at images 
 /* NULL: an obstacle, or, reported, a plan that is none. */
 Plan *decode_plan(Arena *arena, const DecodeRequest *request, DecodeObstacle *out, Diag *diag);
 
-
 /* Does an axis of the graph's parameters or places within documents have as many elements as a
  * sequence has positions, so that no longer one can be written? */
 bool decode_has_table(const Graph *forward);

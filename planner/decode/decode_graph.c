@@ -496,10 +496,10 @@ static Node *add_like(Deriver *d, const Node *node, bool last) {
         if (!inputs[i].node) return NULL;
     }
     const bool looks = d->facts->looks[node->id];
-    if (node->op == OP_ROTARY && !looks) inputs[n_inputs++] = find_input(d, DECODE_PLACES, last, node);
+    if (node->op == OP_ROTARY && !looks)
+        inputs[n_inputs++] = find_input(d, DECODE_PLACES, last, node);
     memcpy(attrs, node->attrs, sizeof(Attr) * (size_t)node->n_attrs);
-    const int n_attrs =
-        node->op == OP_ATTENTION ? attention_undropped(node, attrs) : node->n_attrs;
+    const int n_attrs = node->op == OP_ATTENTION ? attention_undropped(node, attrs) : node->n_attrs;
     for (int i = 0; i < n_attrs; i++) {
         if (node->op == OP_ROUTE && !looks && attrs[i].key == ATTR_slots) attrs[i].i = seq;
     }
@@ -642,9 +642,7 @@ static bool add_node(Deriver *d, const Node *node) {
     Node *made;
     switch (node->op) {
     case OP_INPUT: *value_map_at(&d->full, self) = d->inputs[DECODE_TOKENS]; return true;
-    case OP_OCCURRENCE:
-        *value_map_at(&d->full, self) = d->inputs[DECODE_OCCURRENCES];
-        return true;
+    case OP_OCCURRENCE: *value_map_at(&d->full, self) = d->inputs[DECODE_OCCURRENCES]; return true;
     case OP_DOCUMENTS:
         *value_map_at(&d->full, self) = d->inputs[DECODE_STARTS];
         *value_map_at(&d->full, node_value((Node *)node, 1)) = d->inputs[DECODE_DOCUMENT_PLACES];
@@ -659,8 +657,7 @@ static bool add_node(Deriver *d, const Node *node) {
     case OP_LINEAR_ATTENTION: made = add_linear_attention(d, node); break;
     case OP_CONVOLVE: made = add_convolve(d, node); break;
     case OP_OUTPUT: return add_logits(d, node);
-    default:
-        made = node == d->facts->placed ? add_placed(d, node, last) : add_like(d, node, last);
+    default: made = node == d->facts->placed ? add_placed(d, node, last) : add_like(d, node, last);
     }
     /* What a cached layer gives besides is its cache. */
     int n_outputs = carries_state(node) ? 1 : node->n_outputs;
@@ -673,8 +670,8 @@ static bool add_node(Deriver *d, const Node *node) {
 static bool add_chunk(Deriver *d, int chunk, DecodeObstacle *out) {
     const Graph *in = d->facts->graph;
     d->chunk = chunk;
-    const int most[N_DECODE_CHUNKS] = {d->request->chunk, DECODE_FEW, 1, DECODE_PIECE,
-                                       DECODE_SCORED,     1};
+    const int most[N_DECODE_CHUNKS] = {d->request->chunk, DECODE_FEW,    1,
+                                       DECODE_PIECE,      DECODE_SCORED, 1};
     const bool pieces = chunk == DECODE_READ_TOGETHER;
     d->batch = chunk == DECODE_WRITE || chunk == DECODE_SCORE ? d->request->sequences : 1;
     if (pieces && d->request->chunk > DECODE_PIECE) d->batch = d->request->chunk / DECODE_PIECE;
