@@ -28,7 +28,7 @@ void reference_cache_append(const RefCall *call) {
 }
 
 void reference_cache_read(const RefCall *call) {
-    const Type *cache = ref_type(call, 0), *out = &call->node->types[0];
+    const Type *out = &call->node->types[0];
     Point p = {{0}}, from;
     do {
         const bool there = cache_point(call, 0, 1, &p, &from);

@@ -246,6 +246,11 @@ static inline void fill_batch(const Plan *plan, int step, int32_t *tokens, int32
             (int32_t)((state >> 11) % (uint64_t)plan->vocab);
         labels[i] = (int32_t)((state >> 37) % (uint64_t)plan->vocab);
     }
+    const int64_t pixels = plan_pixels(plan);
+    for (int64_t i = 0; i < plan->global_batch * pixels; i++) {
+        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+        tokens[i / pixels * row + row - pixels + i % pixels] = (int32_t)((state >> 11) % 256);
+    }
     if (plan_reads_numbers(plan, TOKEN_OLD_SCORES) || plan_reads_numbers(plan, TOKEN_WEIGHTS)) {
         cut_answers(plan, step, labels);
     }
