@@ -97,10 +97,13 @@ def make(name):
     labels = torch.randint(VOCAB, (BATCH, SEQ), generator=generator, dtype=torch.int32)
     labels[0, :5] = -1
     model = load(folder)
+    softmax = torch.nn.functional.softmax  # which transformers computes in float32
+    torch.nn.functional.softmax = lambda x, dim, dtype=None: softmax(x, dim)
     logits = model(**inputs_of(name, tokens, pixels)).logits
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.long().flatten(),
                                              ignore_index=-1)
     loss.backward()
+    torch.nn.functional.softmax = softmax
     save_file({"tokens": tokens, "pixels": pixels, "labels": labels, "loss": loss.detach(),
                "logits": logits.detach().float().contiguous()},
               os.path.join(folder, "expect.safetensors"))
