@@ -135,7 +135,8 @@ def check(name, perilune, scratch):
     _, _, most, side, _ = MODELS[name]
     sizes = ["--set", f"images={most}", "--set", f"patches={most * (side // PATCH) ** 2}"]
     run(perilune, "import", folder, *sizes, "-o", weights)
-    run(perilune, "export", weights, "--model", "models/llava.lua", *sizes, "--set-from", weights, "--like", folder, "-o", out)
+    run(perilune, "export", weights, "--model", "models/llava.lua", "--set-from", weights,
+        "--dtype", "f32", "--like", folder, "-o", out)
     expect = load_file(os.path.join(folder, "expect.safetensors"))
     with torch.no_grad():
         logits = load(out)(**inputs_of(name, expect["tokens"], expect["pixels"])).logits
