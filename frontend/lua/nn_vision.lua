@@ -267,7 +267,9 @@ function nn.place_images(m, x, features, tokens, token)
   local number = ops.occurrence{ tokens, axis = "seq", token = token }
   local is_one = 1 - ops.less{ number, 0 }
   local axis = features.axes[2]
-  local member = ops.put{ is_one, number, axis = axis } -- [batch, seq, features]
+  local at = ops.number{ number } + 1 -- of those that are, from 1 on
+  local numbers = ops.put{ at, number, axis = axis } -- [batch, features], 0 where there is none
+  local member = ops.equal{ at, numbers } * is_one -- [batch, seq, features]
   return x * (1 - is_one) + ops.matmul{ member, features, over = axis }
 end
 

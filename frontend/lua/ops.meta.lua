@@ -61,7 +61,9 @@ function ops.mul(args) end
 ---as nn.embed's. With `mask` and `by` the data hide tokens as nn.cross_entropy's diffusion has it.
 ---With `image_token` and its like rows have images, as nn.cross_entropy's images has it.
 ---@param args perilune.LabelShareArgs value; perhaps rate, mask, span, start, eos, pad, classes,
----or by and each, or groups, count and length, or image_token to image_mean, all of them
+---or by and each, or groups, count and length, or all of
+--- image_token images image_side patch image_tokens image_fit image_filter image_before
+--- image_after image_mean
 ---@return perilune.Value
 function ops.label_share(args) end
 

@@ -316,9 +316,14 @@ bool infer_regroup(Graph *graph, Node *node, Diag *diag) {
     }
     int at = regrouped_place(node, in);
     if (at < 0 || (n_to == 2 && in->dims[at] % count != 0)) {
-        diag_error(diag, node->loc,
-                   at < 0 ? "regroup: the operand has not the axes of 'over', side by side"
-                          : "regroup: the axis is no multiple of 'count'");
+        if (at < 0) {
+            diag_error(diag, node->loc,
+                       "regroup: the operand has not the axes of 'over', side by side");
+        } else {
+            diag_error(diag, node->loc,
+                       "regroup: axis '%s' is %" PRId64 ", no multiple of 'count', %" PRId64,
+                       axis_name(graph, in->axes[at]), in->dims[at], count);
+        }
         return fail_made_here(node, 0, diag);
     }
     Type out = {.dtype = in->dtype};

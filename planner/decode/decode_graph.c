@@ -82,17 +82,59 @@ static const Node *behind_casts(const Node *node) {
     return node;
 }
 
-/* The product of which position has which of the vectors, [batch, seq, slots], and the vectors,
- * [batch, slots, ...], that picks one for each. */
-static bool places(const Facts *f, const Node *node) {
+static bool has_number(const Node *node, OpKind op, double value) {
+    return node->op == op && node_float(node, ATTR_value, 0) == value;
+}
+
+/* 1 - less(occurrence, 0) */
+static bool tells_placeholders(const Node *node, const Node *occurrence) {
+    const Node *neg = has_number(node, OP_OFFSET, 1) ? node->inputs[0].node : NULL;
+    const Node *less = neg && neg->op == OP_NEG ? neg->inputs[0].node : NULL;
+    return less && less->op == OP_LESS && less->inputs[0].node == occurrence &&
+           has_number(less->inputs[1].node, OP_CONST, 0);
+}
+
+/* equal(at, put(at, occurrence)), where at = number(occurrence) + 1, in either order: of positions
+ * that are placeholders, the vector that each has. */
+static const Node *find_put(const Node *equal, const Node **out_occurrence) {
+    for (int i = 0; equal->op == OP_EQUAL && i < 2; i++) {
+        const Node *put = equal->inputs[i].node, *at = equal->inputs[1 - i].node;
+        if (put->op != OP_PUT || put->inputs[0].node != at || !has_number(at, OP_OFFSET, 1)) {
+            continue;
+        }
+        const Node *number = at->inputs[0].node, *occurrence = put->inputs[1].node;
+        if (occurrence->op != OP_OCCURRENCE || number->op != OP_NUMBER ||
+            number->inputs[0].node != occurrence) {
+            continue;
+        }
+        *out_occurrence = occurrence;
+        return put;
+    }
+    return NULL;
+}
+
+/* Is it nn.place_images' product, of which position has which of the vectors [batch, slots, ...],
+ * by their numbers alone, and the vectors? What tells so is not needed then. */
+static bool places(Facts *f, const Node *node) {
     if (node->op != OP_MATMUL || node->n_inputs != 2) return false;
-    const Node *put = behind_casts(node->inputs[0].node);
+    const Node *member = behind_casts(node->inputs[0].node), *occurrence;
     const Type *vectors = value_type(node->inputs[1]);
-    if (put->op != OP_PUT || !f->looks[node->inputs[1].node->id] || vectors->rank < 2) return false;
-    const int slots = node_axis(put, ATTR_axis);
-    return put->inputs[1].node->op == OP_OCCURRENCE && vectors->axes[0] == f->batch &&
-           vectors->axes[1] == slots && node_over(node, ATTR_over, slots) &&
-           node_attr(node, ATTR_over)->axes.count == 1;
+    if (member->op != OP_MUL || !f->looks[node->inputs[1].node->id]) return false;
+    for (int i = 0; i < 2; i++) {
+        const Node *equal = member->inputs[i].node, *put = find_put(equal, &occurrence);
+        if (!put || !tells_placeholders(member->inputs[1 - i].node, occurrence)) continue;
+        const int slots = node_axis(put, ATTR_axis);
+        if (vectors->rank < 2 || vectors->axes[0] != f->batch || vectors->axes[1] != slots ||
+            !node_over(node, ATTR_over, slots) || node_attr(node, ATTR_over)->axes.count != 1) {
+            continue;
+        }
+        for (const Node *of = node->inputs[0].node; of != member; of = of->inputs[0].node) {
+            f->needed[of->id] = false;
+        }
+        f->needed[member->id] = f->needed[equal->id] = f->needed[put->id] = false;
+        return true;
+    }
+    return false;
 }
 
 /* What is made of pixels, whatever the tokens are, up to the product that places it. */
@@ -201,6 +243,10 @@ static void check_node(Facts *f, const Node *node, DecodeObstacle *out, Arena *a
         if (in->rank != 3 || !begins(in, f->batch, f->seq) || in->dims[2] != f->vocab) {
             refuse(out, node, "'logits' is not [batch, seq, vocab]", arena);
         }
+        return;
+    case OP_TAKE:
+    case OP_PUT: /* along their last axes, which their attributes do not name */
+        if (in->axes[in->rank - 1] == f->seq) refuse(out, node, "looks at other positions", arena);
         return;
     case OP_ROUTE: return; /* of each position, as nothing is dropped */
     default: break;
@@ -572,19 +618,11 @@ static Value vectors_cache(Deriver *d) {
     return make_cache(d, placed, type, cache) ? *cache : NO_VALUE;
 }
 
-/* Of each position its image's vector, times what the product would have multiplied it by. */
+/* Of each position its image's vector, or zeros. */
 static Node *add_placed(Deriver *d, const Node *node, bool last) {
-    const Node *put = behind_casts(node->inputs[0].node);
     const Value read[3] = {vectors_cache(d), d->inputs[DECODE_ROWS],
                            find_input(d, DECODE_OCCURRENCES, last, node)};
-    const Value vectors = add_value(d, node, OP_CACHE_READ, read, 3, NULL, 0);
-    Value factor = find_value(d, put->inputs[0], last);
-    if (!vectors.node || !factor.node) return NULL;
-    const DType dtype = value_type(vectors)->dtype;
-    if (value_type(factor)->dtype != dtype) {
-        factor = add_value(d, node, op_cast_to(dtype), &factor, 1, NULL, 0);
-    }
-    return add_value(d, node, OP_MUL, (Value[]){vectors, factor}, 2, NULL, 0).node;
+    return add_value(d, node, OP_CACHE_READ, read, 3, NULL, 0).node;
 }
 
 static bool add_seen(Deriver *d, const Node *node) {
