@@ -265,6 +265,8 @@ static Plan *plan_of_plan(Opening *o, const Plan *plan) {
     if (mesh_rank_count(&plan->mesh) > plan->mesh.size[MESH_D] * plan->mesh.size[MESH_R] ||
         plan->n_chunks > 1) {
         o->obstacle.what = "the plan divides the model: give MODEL.lua, or a plan of one rank";
+    } else if (plan_pixels(plan) > 0) { /* fused, it no longer says what stands in images' places */
+        o->obstacle.what = "the plan's model sees images: give MODEL.lua";
     } else if (o->out->options.control && !o->beside) {
         o->obstacle.what = "several processes were started, and caches are one's";
     } else if (cli_int(o->args, OPT_POSITIONS, 1) > plan->seq) {

@@ -24,7 +24,7 @@ typedef struct Facts {
     const Node *documents; /* NULL: there are none */
     /* Of a model that sees images: by node, is it made of pixels alone? What counts placeholders,
      * and the product that puts vectors in their places. */
-    bool *looks;
+    bool *looks, *sees; /* sees: are the vectors made of it? */
     const Node *occurrence, *placed;
 } Facts;
 
@@ -149,6 +149,14 @@ static void find_looking(Facts *f, DecodeObstacle *out, Arena *arena) {
         f->looks[n] = false;
         if (f->placed || !places(f, node)) refuse(out, node, "what is seen goes elsewhere", arena);
         f->placed = node;
+    }
+    if (f->placed) f->sees[f->placed->inputs[1].node->id] = true;
+    for (int n = f->graph->n_nodes - 1; n >= 0; n--) {
+        const Node *node = f->graph->nodes[n];
+        for (int i = 0; f->sees[n] && i < node->n_inputs; i++) {
+            f->sees[node->inputs[i].node->id] = true;
+        }
+        if (f->sees[n] && has_axis(node, f->seq)) refuse(out, node, "is seen", arena);
     }
 }
 
@@ -288,7 +296,8 @@ static bool find_facts(const DecodeRequest *request, Arena *arena, Facts *f, Dec
                  .moves = ARENA_ARRAY(arena, bool, graph->n_nodes + 1),
                  .feeds = ARENA_ARRAY(arena, bool, graph->n_nodes + 1),
                  .reads_second = ARENA_ARRAY(arena, bool, graph->n_nodes + 1),
-                 .looks = ARENA_ARRAY(arena, bool, graph->n_nodes + 1)};
+                 .looks = ARENA_ARRAY(arena, bool, graph->n_nodes + 1),
+                 .sees = ARENA_ARRAY(arena, bool, graph->n_nodes + 1)};
     *out = (DecodeObstacle){NO_LOC, NULL};
     if (!find_needed(f)) {
         out->what = "the model has no output 'logits'";
@@ -649,8 +658,8 @@ static bool add_looking(Deriver *d) {
     }
     for (int n = 0; n < f->graph->n_nodes; n++) {
         const Node *node = f->graph->nodes[n];
-        const bool leaf = OPS[node->op].flags & PERSISTENT && !has_axis(node, f->seq);
-        if (!f->needed[n] || (!f->looks[n] && !leaf)) continue;
+        const bool leaf = OPS[node->op].flags & PERSISTENT;
+        if (!f->sees[n]) continue;
         if (leaf ? !add_leaf(d, node) : !add_seen(d, node)) return false;
     }
     const Value append[4] = {vectors_cache(d), *value_map_at(&d->full, vectors),
