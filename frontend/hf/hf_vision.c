@@ -94,8 +94,11 @@ static json_t *copy_part(Arena *arena, const json_t *json, const char *key, cons
     }
     const json_t *name = json_object_get(given, "model_type");
     const char *text = json_string_value(name);
-    bool known = !name || (text && strcmp(text, wanted) == 0) ||
-                 (text && strcmp(key, "vision_config") == 0 && strcmp(type, text) == 0);
+    bool known = !name || (text && strcmp(text, wanted) == 0);
+    for (int i = 0; text && strcmp(key, "vision_config") == 0 && i < N_TYPES; i++) {
+        const bool same = TYPES[i].defaults == SIGLIP_DEFAULTS && strcmp(type, "llava") != 0;
+        known |= same && (strcmp(text, TYPES[i].name) == 0 || strcmp(text, TYPES[i].tower) == 0);
+    }
     if (!known) {
         *why = arena_printf(arena,
                             "'%s.model_type' is %s, which is not supported in a %s; only "

@@ -290,7 +290,7 @@ function ops.of_pairs(args) end
 
 ---The same numbers, of which one axis, `over`, is two, `to`, or two side by side are one. Sizes are
 ---those that the axes of `to` have; a sequence and the batch stay as they are.
----@param args { [1]: perilune.Value, over: string|string[], to: string|string[] }
+---@param args { [1]: perilune.Value, over: string|string[], to: string|string[], count?: integer }
 ---@return perilune.Value
 function ops.regroup(args) end
 
