@@ -75,7 +75,7 @@ endif
 SOURCES := $(filter-out $(NO_CUDA),$(sort $(shell find frontend ir planner runtime -name '*.c')))
 TEXTS   := $(sort $(shell find frontend planner -name '*.lua' ! -name '*.meta.lua')) \
            models/bert.lua models/deepseek.lua models/gemma.lua models/gpt.lua models/gptoss.lua models/hybrid.lua models/kimi.lua \
-           models/llama.lua models/llama4.lua models/modernbert.lua models/moe.lua models/neox.lua models/t5.lua \
+           models/llama.lua models/llama4.lua models/llava.lua models/modernbert.lua models/moe.lua models/neox.lua models/t5.lua \
            frontend/job/ranks.sh $(addprefix runtime/cuda/kernels/,state.h fused_args.h low.cuh threshold.cuh philox.cuh fused.cuh)
 CLUSTERS := $(sort $(wildcard planner/clusters/*.lua))
 OBJECTS := $(SOURCES:%.c=$B/%.o) $(TEXTS:%=$B/embed/%.o) $B/embed/cluster_scripts.o $(FATBINS)

@@ -251,7 +251,8 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_ROUTE:
     case OP_DOCUMENTS:
     case OP_DOCUMENT_ENDS:
-    case OP_NGRAM: return OPERAND_F32; /* or a number */
+    case OP_NGRAM:
+    case OP_OCCURRENCE: return OPERAND_F32; /* or a number */
     case OP_DISPATCH:
     case OP_COMBINE:
         return input == 0 ? OPERAND_FOLLOWS : input < ROUTE_TABLES ? OPERAND_EITHER : OPERAND_F32;
@@ -393,7 +394,7 @@ double op_model_flops(const Node *node, const Type *inputs, const Type *outputs)
 }
 
 bool op_reads_tokens(OpKind op) {
-    return op == OP_DOCUMENTS || op == OP_DOCUMENT_ENDS || op == OP_NGRAM;
+    return op == OP_DOCUMENTS || op == OP_DOCUMENT_ENDS || op == OP_NGRAM || op == OP_OCCURRENCE;
 }
 
 bool node_tells_documents(const Node *node) {
@@ -410,7 +411,7 @@ bool op_ends_product(OpKind op) {
 
 bool op_moves_parts(OpKind op) {
     return op == OP_NARROW || op == OP_PAD || op == OP_CONCAT || op == OP_SHIFT || op == OP_STACK ||
-           op == OP_RENAME;
+           op == OP_RENAME || op == OP_REGROUP;
 }
 
 bool node_draws(const Node *node) {
@@ -575,7 +576,8 @@ bool op_needs_whole(const Node *node, int axis) {
     case OP_RMSNORM_GRAD: return axis == node_axis(node, ATTR_axis);
     case OP_DOCUMENTS:
     case OP_DOCUMENT_ENDS:
-    case OP_NGRAM: return axis == node_axis(node, ATTR_axis);
+    case OP_NGRAM:
+    case OP_OCCURRENCE: return axis == node_axis(node, ATTR_axis);
     case OP_BALANCE: return type_find_axis(&node->types[0], axis) >= 0;
     case OP_STORED_DIVERGENCE:
     case OP_STORED_ROWS:

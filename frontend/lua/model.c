@@ -16,13 +16,13 @@ static const int64_t MAX_BATCH = INT64_C(1) << 31;
 
 extern const char embedded_bert_lua[], embedded_deepseek_lua[], embedded_gemma_lua[],
     embedded_gpt_lua[], embedded_gptoss_lua[], embedded_hybrid_lua[], embedded_kimi_lua[],
-    embedded_llama_lua[], embedded_llama4_lua[], embedded_modernbert_lua[], embedded_moe_lua[],
-    embedded_neox_lua[], embedded_t5_lua[];
+    embedded_llama_lua[], embedded_llama4_lua[], embedded_llava_lua[], embedded_modernbert_lua[],
+    embedded_moe_lua[], embedded_neox_lua[], embedded_t5_lua[];
 extern const size_t embedded_bert_lua_bytes, embedded_deepseek_lua_bytes, embedded_gemma_lua_bytes,
     embedded_gpt_lua_bytes, embedded_gptoss_lua_bytes, embedded_hybrid_lua_bytes,
     embedded_kimi_lua_bytes, embedded_llama_lua_bytes, embedded_llama4_lua_bytes,
-    embedded_modernbert_lua_bytes, embedded_moe_lua_bytes, embedded_neox_lua_bytes,
-    embedded_t5_lua_bytes;
+    embedded_llava_lua_bytes, embedded_modernbert_lua_bytes, embedded_moe_lua_bytes,
+    embedded_neox_lua_bytes, embedded_t5_lua_bytes;
 static const EmbeddedScript SHIPPED[] = {
     {"bert", "models/bert.lua", embedded_bert_lua, &embedded_bert_lua_bytes, false},
     {"deepseek", "models/deepseek.lua", embedded_deepseek_lua, &embedded_deepseek_lua_bytes, false},
@@ -33,6 +33,7 @@ static const EmbeddedScript SHIPPED[] = {
     {"kimi", "models/kimi.lua", embedded_kimi_lua, &embedded_kimi_lua_bytes, false},
     {"llama", "models/llama.lua", embedded_llama_lua, &embedded_llama_lua_bytes, false},
     {"llama4", "models/llama4.lua", embedded_llama4_lua, &embedded_llama4_lua_bytes, false},
+    {"llava", "models/llava.lua", embedded_llava_lua, &embedded_llava_lua_bytes, false},
     {"modernbert", "models/modernbert.lua", embedded_modernbert_lua, &embedded_modernbert_lua_bytes,
      false},
     {"moe", "models/moe.lua", embedded_moe_lua, &embedded_moe_lua_bytes, false},

@@ -96,6 +96,8 @@ static void check_leaf(Facts *f, const Node *node, DecodeObstacle *out, Arena *a
         const char *name = node_string(node, ATTR_name);
         if (strcmp(name, "source") == 0) {
             refuse(out, node, "an encoder reads the prompt", arena);
+        } else if (strcmp(name, "pixels") == 0) {
+            refuse(out, node, "the model sees images", arena);
         } else if (strcmp(name, "tokens") != 0) {
             refuse(out, node, "the logits depend on labels", arena);
         }
