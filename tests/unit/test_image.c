@@ -375,9 +375,8 @@ static const char *encode(const Corpus *c, const char *template, const char *lin
                chat_prepare(chat_template_find(path, c->arena, diag), c->tokenizer, NO_TOKEN,
                             &settings, &chat, diag);
         o.chat = &chat;
-    } else {
-        o.last = added_tokens_by_text(&c->tokenizer->added, "<|im_end|>")->id;
     }
+    o.last = added_tokens_by_text(&c->tokenizer->added, "<|im_end|>")->id;
     const CorpusImages images = corpus_images_of(store, c->tokenizer, image, o.chat, c->arena);
     o.images = &images;
     StrBuf out = strbuf_create();
@@ -430,13 +429,14 @@ static void test_lines(void) {
         {FIRST,
          "{\"image\": \"a.png\", \"conversations\": [{\"from\": \"human\", \"value\": \"How "
          "many?\\n<image>\"}, {\"from\": \"gpt\", \"value\": \"Two.\"}]}",
-         "USER: <#>\nHow many? ASSISTANT: {Two. } 0 1"},
+         "USER: <#>\nHow many? ASSISTANT: {Two. <|im_end|>} 0 1"},
         {FIRST, ASKED "\"How many?\"" ANSWERED ", \"images\": [\"a.png\", \"a.png\"]}",
-         "USER: <#>\n<#>\nHow many? ASSISTANT: {Two. } 0 0 2"},
+         "USER: <#>\n<#>\nHow many? ASSISTANT: {Two. <|im_end|>} 0 0 2"},
         {FIRST,
          ASKED "[{\"type\": \"image_url\", \"image_url\": {\"url\": \"a.png\"}}]" ANSWERED "}",
-         "USER: <#>\nASSISTANT: {Two. } 0 1"},
-        {FIRST, ASKED "\"How many?\"" ANSWERED "}", "USER: How many? ASSISTANT: {Two. } 0"},
+         "USER: <#>\nASSISTANT: {Two. <|im_end|>} 0 1"},
+        {FIRST, ASKED "\"How many?\"" ANSWERED "}",
+         "USER: How many? ASSISTANT: {Two. <|im_end|>} 0"},
         {TEXTS_ALONE,
          ASKED "[{\"type\": \"image\", \"image\": \"a.png\"}, {\"type\": \"text\", \"text\": "
                "\"?\"}]" ANSWERED "}",
