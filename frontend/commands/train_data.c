@@ -561,9 +561,13 @@ bool train_data_give(TrainData *data, Engine *engine, bool trains, Diag *diag) {
 
 /* --- words --- */
 
-static int64_t count_tokens(const TrainPart *parts, int n) {
+/* Of rows with images not the images' numbers behind them. */
+static int64_t count_tokens(const TrainData *data, const TrainPart *parts, int n) {
     int64_t count = 0;
-    for (int i = 0; i < n; i++) count += dataset_count_tokens(parts[i].data);
+    for (int i = 0; i < n; i++) {
+        count += data->images.reads ? dataset_count_windows(parts[i].data) * data->plan->seq
+                                    : dataset_count_tokens(parts[i].data);
+    }
     return count;
 }
 
@@ -582,7 +586,7 @@ void train_data_name(const TrainData *data, char *text, size_t size) {
     const Blend *blend = &data->blend;
     if (data->n_train > 1) strbuf_printf(&name, "%d sources, ", data->n_train);
     strbuf_printf(&name, "%" PRId64 " tokens, unigram entropy %.9g",
-                  count_tokens(data->train, data->n_train), data->train_entropy);
+                  count_tokens(data, data->train, data->n_train), data->train_entropy);
     if (data->stored.file) {
         strbuf_printf(&name, ", teacher %08" PRIx32, (uint32_t)data->stored.name);
     }
@@ -628,7 +632,7 @@ void train_data_print_entropy(const TrainData *data) {
 
 /* "1000 tokens", with what counts of them where not all do. */
 static void print_tokens(const TrainData *data, const TrainPart *parts, int n) {
-    int64_t all = count_tokens(parts, n);
+    int64_t all = count_tokens(data, parts, n);
     printf("%" PRId64 " tokens", all);
     if (!data->masked || hides_tokens(data) || data->classes.reads || data->embed.reads) return;
     if (data->diffusion.hides && !dataset_is_masked(parts[0].data)) return;
@@ -660,7 +664,7 @@ void train_data_print(const TrainData *data) {
         if (data->masked && !hides_tokens(data)) {
             print_tokens(data, data->val, data->n_val);
         } else {
-            printf("%" PRId64, count_tokens(data->val, data->n_val));
+            printf("%" PRId64, count_tokens(data, data->val, data->n_val));
         }
         printf(" to validate");
     }

@@ -130,6 +130,11 @@ bool train_images_rows(TrainImages *images, const CliArgs *args, uint32_t pad, T
     return true;
 }
 
+int train_images_vocab(const TrainImages *images, int vocab) {
+    const int64_t n = image_store_count(images->store) + 1;
+    return n > vocab ? (int)n : vocab;
+}
+
 /* --- rows --- */
 
 bool train_images_fill(TrainImages *images, const char *path, int32_t *tokens, int32_t *labels,

@@ -45,6 +45,9 @@ void train_images_options(TrainImages *images, const CliArgs *args, const Tokeni
 bool train_images_rows(TrainImages *images, const CliArgs *args, uint32_t pad, TokenBuffer *buffer,
                        Diag *diag);
 
+/* What the numbers of such rows are below: tokens, and images behind them. */
+int train_images_vocab(const TrainImages *images, int vocab);
+
 /* images->tokens and labels, as the dataset gave them, -> tokens [plan_row], labels [seq]. Pixels
  * come with train_images_give: until then `tokens` has to stay where it is. False: reported at
  * `path`. */

@@ -147,8 +147,7 @@ static Dataset *encode_text(TrainText *text, const CliArgs *args, const char *pa
         token_buffer_release(&buffer);
         return NULL;
     }
-    /* Behind a row's tokens are its images' numbers. */
-    if (text->images->reads) vocab = INT32_MAX;
+    if (text->images->reads) vocab = train_images_vocab(text->images, vocab);
     DatasetTokens tokens = {.tokens = buffer.tokens,
                             .token_bytes = (int)buffer.token_bytes,
                             .n_tokens = (int64_t)buffer.n_tokens,

@@ -101,6 +101,9 @@ def main():
             image = Image.open(io.BytesIO(bytes(changed)))
             image = ImageOps.exif_transpose(image).convert("RGB")
             lines.append(f"{os.path.basename(path)}@{at}={turn} {image.width} {image.height} {fnv(image)}")
+    for name, colour in (("red.png", (200, 30, 20)), ("green.jpg", (30, 180, 60)), ("blue.webp", (20, 40, 210)),
+                         ("white.jpg", (240, 240, 230))):
+        save(Image.new("RGB", (9, 6), colour), name)
     with open(os.path.join(FOLDER, "expected.txt"), "w") as out:
         out.write("\n".join(lines) + "\n")
 

@@ -9,9 +9,13 @@
 #include "runtime/data/image_store.h"
 #include "runtime/data/mix.h"
 #include "runtime/data/token_mask.h"
+#include "runtime/tokenizer/corpus.h"
+#include "runtime/tokenizer/corpus_images.h"
 #include "tests/unit/check.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char FOLDER[] = "tests/data/images/";
 static const char *const FILES[] = {
@@ -321,6 +325,164 @@ static void test_rows(void) {
     diag_destroy(diag);
 }
 
+/* --- lines of data --- */
+
+/* As LLaVA 1.5's: images first; and as SmolVLM's: where they stand. The third knows texts alone. */
+static const char FIRST[] =
+    "{% for m in messages %}{{ m['role'] | upper }}: {% for part in m['content'] | "
+    "selectattr('type', 'equalto', 'image') %}{{ '<image>\n' }}{% endfor %}{% for part in "
+    "m['content'] | selectattr('type', 'equalto', 'text') %}{% if m['role'] == 'assistant' %}"
+    "{% generation %}{{ part['text'] + ' ' }}{% endgeneration %}{% else %}{{ part['text'] + ' ' }}"
+    "{% endif %}{% endfor %}{% endfor %}";
+static const char IN_PLACE[] =
+    "{% for m in messages %}{{ m['role'] | capitalize }}{% if m['content'][0]['type'] == 'image' "
+    "%}{{ ':' }}{% else %}{{ ': ' }}{% endif %}{% for part in m['content'] %}{% if part['type'] == "
+    "'text' %}{{ part['text'] }}{% elif part['type'] == 'image' %}{{ '<image>' }}{% endif %}"
+    "{% endfor %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}"
+    "{% endif %}";
+static const char TEXTS_ALONE[] =
+    "{% for m in messages %}{{ m['role'] + ': ' + m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}";
+
+typedef struct Corpus {
+    const Tokenizer *tokenizer;
+    Arena *arena;
+    Diag *diag;
+    char *path; /* of a line of data */
+} Corpus;
+
+static bool keep(void *user, const uint32_t *tokens, const unsigned char *marks, size_t count,
+                 Diag *diag) {
+    return token_buffer_put(user, tokens, marks, count, diag);
+}
+
+/* The first document as text: <#> a place, {} around what counts, and behind it the names of its
+ * images; an error as it is. */
+static const char *encode(const Corpus *c, const char *template, const char *line, uint32_t image) {
+    Diag *diag = diag_create();
+    char *path = arena_printf(c->arena, "%s.jinja", c->path);
+    TokenBuffer buffer = {.token_bytes = 4};
+    CorpusTotals totals;
+    Chat chat;
+    ImageStore *store = image_store_create("");
+    const char *paths[] = {c->path};
+    CorpusOptions o = {
+        .paths = paths, .n_paths = 1, .first = NO_TOKEN, .last = NO_TOKEN, .n_threads = 1};
+    const ChatSettings settings = {.arena = c->arena};
+    bool good = file_write(c->path, line, strlen(line), diag);
+    if (template) {
+        good = good && file_write(path, template, strlen(template), diag) &&
+               chat_prepare(chat_template_find(path, c->arena, diag), c->tokenizer, NO_TOKEN,
+                            &settings, &chat, diag);
+        o.chat = &chat;
+    }
+    o.last = added_tokens_by_text(&c->tokenizer->added, "<|im_end|>")->id;
+    const CorpusImages images = corpus_images_of(store, c->tokenizer, image, o.chat, c->arena);
+    o.images = &images;
+    StrBuf out = strbuf_create();
+    good = good && corpus_encode(c->tokenizer, &o, keep, &buffer, &totals, diag);
+    const size_t n = buffer.n_tokens, n_images = n ? token_buffer_at(&buffer, n - 1) : 0;
+    bool counts = false;
+    for (size_t i = 0; good && i < n - n_images; i++) {
+        const uint32_t token = token_buffer_at(&buffer, i);
+        size_t length;
+        if (counts != ((buffer.marks[i] & TOKEN_COUNTS) != 0)) strbuf_put(&out, counts ? "}" : "{");
+        counts = buffer.marks[i] & TOKEN_COUNTS;
+        if (i + 1 == n - n_images) break;
+        const char *text = tokenizer_text(c->tokenizer, token, &length);
+        if (token == image) strbuf_put(&out, "<#>");
+        if (token != image) strbuf_put_bytes(&out, text, length);
+    }
+    for (size_t i = n - n_images - 1; good && i < n; i++) {
+        strbuf_printf(&out, " %u", token_buffer_at(&buffer, i));
+    }
+    const char *shown = arena_strdup(c->arena, good ? out.text : diag_text(diag));
+    strbuf_destroy(&out);
+    token_buffer_release(&buffer);
+    image_store_destroy(store);
+    diag_destroy(diag);
+    unlink(path);
+    unlink(c->path);
+    return shown;
+}
+
+#define ASKED    "{\"messages\": [{\"role\": \"user\", \"content\": "
+#define ANSWERED "}, {\"role\": \"assistant\", \"content\": \"Two.\"}]"
+
+static void test_lines(void) {
+    static const struct {
+        const char *template, *line, *expected;
+    } CASES[] = {
+        /* Parts with names; and without, beside them; LLaVA's own; none said, so in front. */
+        {IN_PLACE,
+         ASKED "[{\"type\": \"image\", \"image\": \"a.png\"}, {\"type\": \"text\", \"text\": \"How "
+               "many?\"}, {\"type\": \"image\", \"path\": \"b.png\"}]" ANSWERED "}",
+         "User:<#>How many?<#><|im_end|>Assistant:{ Two.<|im_end|>} 0 1 2"},
+        {IN_PLACE,
+         ASKED "[{\"type\": \"text\", \"text\": \"Is \"}, {\"type\": \"image\"}, {\"type\": "
+               "\"image\"}]" ANSWERED ", \"images\": [\"a.png\", {\"path\": \"b.png\"}]}",
+         "User: Is <#><#><|im_end|>Assistant:{ Two.<|im_end|>} 0 1 2"},
+        {IN_PLACE,
+         "{\"image\": \"a.png\", \"conversations\": [{\"from\": \"human\", \"value\": "
+         "\"<image>\\nHow many?\"}, {\"from\": \"gpt\", \"value\": \"Two.\"}]}",
+         "User:<#>How many?<|im_end|>Assistant:{ Two.<|im_end|>} 0 1"},
+        {FIRST,
+         "{\"image\": \"a.png\", \"conversations\": [{\"from\": \"human\", \"value\": \"How "
+         "many?\\n<image>\"}, {\"from\": \"gpt\", \"value\": \"Two.\"}]}",
+         "USER: <#>\nHow many? ASSISTANT: {Two. <|im_end|>} 0 1"},
+        {FIRST, ASKED "\"How many?\"" ANSWERED ", \"images\": [\"a.png\", \"a.png\"]}",
+         "USER: <#>\n<#>\nHow many? ASSISTANT: {Two. <|im_end|>} 0 0 2"},
+        {FIRST,
+         ASKED "[{\"type\": \"image_url\", \"image_url\": {\"url\": \"a.png\"}}]" ANSWERED "}",
+         "USER: <#>\nASSISTANT: {Two. <|im_end|>} 0 1"},
+        {FIRST, ASKED "\"How many?\"" ANSWERED "}",
+         "USER: How many? ASSISTANT: {Two. <|im_end|>} 0"},
+        {TEXTS_ALONE,
+         ASKED "[{\"type\": \"image\", \"image\": \"a.png\"}, {\"type\": \"text\", \"text\": "
+               "\"?\"}]" ANSWERED "}",
+         "user: <#>?<|im_end|>assistant: {Two.<|im_end|>} 0 1"},
+        {TEXTS_ALONE, ASKED "\"?\"" ANSWERED ", \"image\": \"a.png\"}",
+         "user: <#>\n?<|im_end|>assistant: {Two.<|im_end|>} 0 1"},
+        {NULL, "{\"image\": \"a.png\", \"prompt\": \"See <image>:\", \"completion\": \"x\"}",
+         "See <#>:{x<|im_end|>} 0 1"},
+        {NULL, "{\"images\": [\"a.png\"], \"prompt\": \"p\", \"completion\": \"x\"}",
+         "<#>p{x<|im_end|>} 0 1"},
+        {NULL, "{\"images\": [\"b.png\"], \"text\": \"y <image> z\"}", "{y }<#>{ z<|im_end|>} 0 1"},
+        /* What cannot be. */
+        {IN_PLACE, ASKED "\"<image> and <image>\"" ANSWERED ", \"image\": \"a.png\"}",
+         ":1: 1 images, and 2 places for them in what is said"},
+        {IN_PLACE, ASKED "\"<image>\"" ANSWERED ", \"images\": [\"a.png\", \"b.png\"]}",
+         ":1: 2 images, and 1 places for them in what is said"},
+        {IN_PLACE, ASKED "\"<image>\"" ANSWERED ", \"images\": [3]}",
+         ":1: an image is a path, or an object with one as 'path'"},
+        {NULL, "{\"prompt\": \"<image>\", \"completion\": \"x\"}",
+         ":1: 0 images, and 1 places for them in the text"},
+        {NULL, "{\"image\": \"https://a.b/c.png\", \"prompt\": \"p\", \"completion\": \"x\"}",
+         ":1: an image in a network: fetch it first, and name the file: https://a.b/c.png"},
+    };
+    char folder[] = "/tmp/test_image-XXXXXX";
+    Corpus c = {.arena = arena_create(), .diag = diag_create()};
+    check_begin("images: places of lines of data");
+    c.tokenizer = tokenizer_load("tests/data/tokenizers/qwen2.json", NULL, c.diag);
+    const AddedToken *end =
+        c.tokenizer ? added_tokens_by_text(&c.tokenizer->added, "<|im_end|>") : NULL;
+    const AddedToken *image =
+        c.tokenizer ? added_tokens_by_text(&c.tokenizer->added, "<|endoftext|>") : NULL;
+    CHECK(end && image && mkdtemp(folder), "%s", diag_text(c.diag));
+    if (check_case_failed) return;
+    c.path = arena_printf(c.arena, "%s/x.jsonl", folder);
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        const char *got = encode(&c, CASES[i].template, CASES[i].line, image->id);
+        bool same = CASES[i].expected[0] == ':' ? strstr(got, CASES[i].expected) != NULL
+                                                : strcmp(got, CASES[i].expected) == 0;
+        CHECK(same, "line %zu: '%s', not '%s'", i, got, CASES[i].expected);
+    }
+    rmdir(folder);
+    tokenizer_destroy((Tokenizer *)(uintptr_t)c.tokenizer);
+    arena_destroy(c.arena);
+    diag_destroy(c.diag);
+}
+
 int main(void) {
     test_pillow();
     test_patches();
@@ -328,5 +490,6 @@ int main(void) {
     test_large();
     test_store();
     test_rows();
+    test_lines();
     return check_report();
 }
