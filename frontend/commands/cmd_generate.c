@@ -238,6 +238,11 @@ static void say_speed(const Generation *gen) {
                 gen->writer.engine.context, gen->chat.n_forgotten,
                 gen->chat.n_forgotten == 1 ? " was" : "s were");
     }
+    const Decoder *decoder = gen->writer.engine.decoder;
+    if (decoder && decoder->n_looked) {
+        fprintf(stderr, "saw     images of %" PRId64 " text%s in %.2f s\n", decoder->n_looked,
+                decoder->n_looked == 1 ? "" : "s", decoder->look_seconds);
+    }
     if (speed.n_read) {
         fprintf(stderr, "read    %" PRId64 " tokens, %.1f tokens/s\n", speed.n_read, speed.read);
     }

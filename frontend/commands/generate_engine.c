@@ -79,12 +79,11 @@ static bool hides_later_keys(const Graph *graph, const Node *rename) {
 }
 
 static bool looks_ahead(const Graph *graph, const Node *node) {
+    const int seq = axis_find(&graph->axes, "seq", 3); /* others are an image's, say */
     switch (node->op) {
-    case OP_ATTENTION: return !node_int(node, ATTR_causal, 1);
+    case OP_ATTENTION: return node_axis(node, ATTR_seq) == seq && !node_int(node, ATTR_causal, 1);
     case OP_SHIFT: return node_int(node, ATTR_by, 0) > 0;
-    case OP_RENAME:
-        return node_axis(node, ATTR_axis) == axis_find(&graph->axes, "seq", 3) &&
-               !hides_later_keys(graph, node);
+    case OP_RENAME: return node_axis(node, ATTR_axis) == seq && !hides_later_keys(graph, node);
     default: return false;
     }
 }

@@ -43,6 +43,34 @@ result 'not what is not there to be seen' "$(awk -v a="$(number)" 'BEGIN { if (!
 run evaluate "${weights[@]}" --data "$a" --mesh t=2,d=2 --micro-batch 2
 near 'on other ranks' "$(number)" "$seen"
 
+# --- what is written ---
+writes=(models/llava.lua --set-from "$w" --load "$w" --tokenizer "$t" --temperature 0 --length 8)
+works 'one image' '<image> see? blue' generate "${writes[@]}" --image "$folder/blue.webp" --prompt '<image> see?'
+works 'in front, to JSON' '"text": " green"' generate "${writes[@]}" --image "$folder/green.jpg" --prompt ' see?' --json
+for file in "${files[@]}" red.png; do echo "{\"image\": \"$file\", \"prompt\": \"<image> see?\"}"; done >"$folder/p.jsonl"
+echo '{"prompt": "without?"}' >>"$folder/p.jsonl"
+run generate "${writes[@]}" --prompts "$folder/p.jsonl" --samples 2 --side-by-side 3
+cached=$out
+result 'several texts, side by side' "$([[ $(grep -o '"text": "[^"]*"' <<<"$out" | head -n 10 | uniq | tr -d '\n') == \
+    '"text": " red""text": " green""text": " blue""text": " white""text": " red"' ]] || echo "$out")"
+run generate "${writes[@]}" --prompts "$folder/p.jsonl" --samples 2 --no-cache
+result 'the same without caches' "$([[ $out == "$cached" ]] || echo "$out$err, not $cached")"
+run plan "${small[@]:0:5}" --micro-batch 1 -o "$folder/plan"
+works 'of a plan' '<image> see? red' generate "$folder/plan" "${writes[@]:3}" --image "$folder/red.png" --prompt '<image> see?'
+sed 's/"prompt"/"answer": "red", "prompt"/' "$folder/p.jsonl" | head -n 5 >"$folder/q.jsonl"
+works 'problems' 'answers 100.00' evaluate "${writes[@]:0:7}" --temperature 0 --length 8 --problems "$folder/q.jsonl"
+fails 'an image without a place' 2 '1 images, and 2 places' generate "${writes[@]}" --image "$folder/red.png" \
+    --prompt '<image><image>'
+fails 'more than the model sees' 2 '2 images; the model sees 1 at most' generate "${writes[@]}" \
+    --image "$folder/red.png" --image "$folder/red.png" --prompt '?'
+fails 'no image' 2 'tok.json: is no image that is known' generate "${writes[@]}" --image "$t" --prompt '?'
+fails 'an image without a prompt' 2 '--image: needs --prompt' generate "${writes[@]}" --image "$folder/red.png"
+fails 'a text too long' 2 'the context has 32' generate "${writes[@]}" --image "$folder/red.png" \
+    --prompt "$(printf 'xyz %.0s' {1..40})"
+run generate "${writes[@]}" --image "$folder/red.png" --prompt "$(printf 'x%.0s' {1..24})" --length 20 --temperature 2
+result 'no more room' "$([[ $status -eq 1 && $err == *'a text with images is longer than the context'* ]] || echo "$status: $err")"
+fails 'blind' 2 '--image: the model sees no images' generate models/gpt.lua --load "$w" --image "$t" --prompt '?'
+
 # --- the same by other ways ---
 mkdir "$folder/lines"
 sed "s|\"red.png\"|\"data:image/png;base64,$(base64 -w 0 "$folder/red.png")\"|
