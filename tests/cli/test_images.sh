@@ -78,7 +78,7 @@ sed "s|\"red.png\"|\"data:image/png;base64,$(base64 -w 0 "$folder/red.png")\"|
 run evaluate "${weights[@]}" --data "$folder/lines/b.jsonl" --images "$folder"
 near 'in a folder, as URLs, in front' "$(number)" "$seen"
 run train "${small[@]}" --data "$a" --data "$folder/mixed.jsonl" --steps 6 --save "$folder/whole.st" --log "$folder/whole.log"
-run train "${small[@]}" --data "$a" --data "$folder/mixed.jsonl" --steps 6 --stop-after 3 --checkpoint "$folder/c"
+run train "${small[@]}" --data "$a" --data "$folder/mixed.jsonl" --steps 6 --stop-at 3 --checkpoint "$folder/c"
 result 'stops' "$([[ $status -eq 0 && $out == *'3 steps'* ]] || echo "$status: $out$err")"
 run train "${small[@]}" --data "$a" --data "$folder/mixed.jsonl" --steps 6 --checkpoint "$folder/c" --save "$folder/again.st"
 result 'goes on with the same batches' "$(cmp "$folder/whole.st" "$folder/again.st" 2>&1)"
