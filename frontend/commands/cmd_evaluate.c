@@ -395,6 +395,12 @@ static bool find_plan(Evaluation *e) {
         e->plan = e->caches.plan;
         e->options = e->caches.options;
         if (e->failure != EXIT_DONE) return false;
+        if (e->caches.images) {
+            diag_error(e->diag, e->caches.images->loc,
+                       "--choices: the model sees images, which --data and --problems give alone");
+            e->failure = EXIT_USAGE;
+            return false;
+        }
         if (!e->plan->context) {
             choices_args_note_rows(args, &e->options, &e->caches.obstacle);
             if (!choices_args_check_rows(args, e->diag)) {

@@ -102,7 +102,7 @@ fails 'no lines' 2 'the plan'"'"'s model sees images: lines of .jsonl name them'
     --data "$t" --steps 1
 fails 'a model that sees none' 2 "--images: the plan's model sees no images" train models/gpt.lua --data "$t" \
     --images "$folder" --steps 1
-fails 'choices' 2 "--choices: the plan's model sees images, which only --data gives" evaluate models/llava.lua \
+fails 'choices' 2 "--choices: the model sees images, which --data and --problems give alone" evaluate models/llava.lua \
     --set-from "$w" --load "$w" --tokenizer "$t" --choices "$a"
 head -c 60 tests/data/images/red.png >"$folder/cut.png"
 echo "${line/red/cut}" >"$folder/cut.jsonl"
