@@ -43,7 +43,8 @@ COMPILE  = $(CC) $(FLAGS) $(WARN) -MMD -MP
 ifdef RELOCATABLE
 LDFLAGS += -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../lib:$$ORIGIN/../../lib'
 endif
-LIBS    := -ldnnl -ljansson -lpcre2-8 -lutf8proc -lz -lzstd -lsnappy $(LUA_LIBRARY) -ldl -lm -lpthread
+LIBS    := -ldnnl -ljansson -lpcre2-8 -lutf8proc -ljpeg -lpng -lwebpdemux -lwebp -lz -lzstd -lsnappy $(LUA_LIBRARY) -ldl -lm \
+           -lpthread
 
 # GPUs: CUDA's headers and nvcc are needed to build for them, nothing of CUDA to run without one.
 CUDA_HOME ?= /usr/local/cuda
@@ -78,7 +79,7 @@ endif
 SOURCES := $(filter-out $(NO_CUDA),$(sort $(shell find frontend ir planner runtime -name '*.c')))
 TEXTS   := $(sort $(shell find frontend planner -name '*.lua' ! -name '*.meta.lua')) \
            models/bert.lua models/deepseek.lua models/gemma.lua models/gpt.lua models/gptoss.lua models/hybrid.lua models/kimi.lua \
-           models/llama.lua models/llama4.lua models/modernbert.lua models/moe.lua models/neox.lua models/t5.lua \
+           models/llama.lua models/llama4.lua models/llava.lua models/modernbert.lua models/moe.lua models/neox.lua models/t5.lua \
            frontend/job/ranks.sh $(addprefix runtime/cuda/kernels/,state.h fused_args.h low.cuh threshold.cuh philox.cuh fused.cuh)
 CLUSTERS := $(sort $(wildcard planner/clusters/*.lua))
 OBJECTS := $(SOURCES:%.c=$B/%.o) $(TEXTS:%=$B/embed/%.o) $B/embed/cluster_scripts.o $(FATBINS)
@@ -107,7 +108,7 @@ EMULATED := $(patsubst runtime/cuda/kernels/%.cu,$B/emulate/%.o,$(wildcard runti
 SCRIPTS := $(sort $(wildcard tests/*/test_*.sh))
 
 PACKAGES      := gcc libc6-dev make libdnnl-dev liblua5.4-dev libjansson-dev libpcre2-dev \
-                 libutf8proc-dev zlib1g-dev libzstd-dev libsnappy-dev
+                 libutf8proc-dev zlib1g-dev libzstd-dev libsnappy-dev libjpeg-dev libpng-dev libwebp-dev
 TEST_PACKAGES := g++ mold clang libomp-dev clang-format clang-tidy cppcheck chromium
 
 ifeq ($(MAKELEVEL),0)
@@ -261,7 +262,7 @@ $B/flags: FORCE
 $B/libraries: Makefile
 	@mkdir -p $(@D)
 	@printf '#include <dnnl.h>\n#include <jansson.h>\n#include <lua.h>\n'\
-'#include <utf8proc.h>\n#include <zlib.h>\n#include <zstd.h>\n#include <snappy-c.h>\n#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\nint main(void){return 0;}\n' | \
+'#include <utf8proc.h>\n#include <zlib.h>\n#include <zstd.h>\n#include <snappy-c.h>\n#include <stdio.h>\n#include <jpeglib.h>\n#include <png.h>\n#include <webp/demux.h>\n#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\nint main(void){return 0;}\n' | \
 	 $(CC) $(CFLAGS) -isystem $(LUA_INCLUDE) -x c -o $@.probe - -fopenmp $(LDFLAGS) $(LIBS) 2> $@.log && rm -f $@.* || \
 	 { echo 'perilune: a library is missing ($@.log); run `make deps`, or:' \
 	        'apt-get install $(PACKAGES)' >&2; exit 1; }

@@ -45,7 +45,7 @@ int attr_find(const char *name, int length) {
 }
 
 /* OPS' lists of attributes, taken apart once: every node of every graph is checked against them. */
-enum { MOST_USES = 24 };
+enum { MOST_USES = 32 };
 static struct {
     AttrUse items[MOST_USES];
     int count;
@@ -223,6 +223,7 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_CONVOLVE_GRAD:
         return input == 1 ? OPERAND_F32 : input == 3 ? OPERAND_EITHER : OPERAND_FOLLOWS;
     case OP_CACHE_APPEND: return input < 2 ? OPERAND_FOLLOWS : OPERAND_EITHER;
+    case OP_CACHE_READ: return input < 1 ? OPERAND_FOLLOWS : OPERAND_EITHER;
     case OP_CACHE_ATTENTION: return input < 3 ? OPERAND_FOLLOWS : OPERAND_EITHER;
     case OP_CACHE_LINEAR_ATTENTION:
         return input < 3                  ? OPERAND_FOLLOWS
@@ -251,7 +252,8 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_ROUTE:
     case OP_DOCUMENTS:
     case OP_DOCUMENT_ENDS:
-    case OP_NGRAM: return OPERAND_F32; /* or a number */
+    case OP_NGRAM:
+    case OP_OCCURRENCE: return OPERAND_F32; /* or a number */
     case OP_DISPATCH:
     case OP_COMBINE:
         return input == 0 ? OPERAND_FOLLOWS : input < ROUTE_TABLES ? OPERAND_EITHER : OPERAND_F32;
@@ -399,7 +401,7 @@ double op_model_flops(const Node *node, const Type *inputs, const Type *outputs)
 }
 
 bool op_reads_tokens(OpKind op) {
-    return op == OP_DOCUMENTS || op == OP_DOCUMENT_ENDS || op == OP_NGRAM;
+    return op == OP_DOCUMENTS || op == OP_DOCUMENT_ENDS || op == OP_NGRAM || op == OP_OCCURRENCE;
 }
 
 bool node_tells_documents(const Node *node) {
@@ -416,7 +418,7 @@ bool op_ends_product(OpKind op) {
 
 bool op_moves_parts(OpKind op) {
     return op == OP_NARROW || op == OP_PAD || op == OP_CONCAT || op == OP_SHIFT || op == OP_STACK ||
-           op == OP_RENAME;
+           op == OP_RENAME || op == OP_REGROUP;
 }
 
 bool node_draws(const Node *node) {
@@ -424,8 +426,8 @@ bool node_draws(const Node *node) {
 }
 
 bool op_decodes(OpKind op) {
-    return op == OP_CACHE_APPEND || op == OP_CACHE_ATTENTION || op == OP_SELECT_ROW ||
-           op == OP_CACHE_LINEAR_ATTENTION || op == OP_CACHE_CONVOLVE;
+    return op == OP_CACHE_APPEND || op == OP_CACHE_READ || op == OP_CACHE_ATTENTION ||
+           op == OP_SELECT_ROW || op == OP_CACHE_LINEAR_ATTENTION || op == OP_CACHE_CONVOLVE;
 }
 
 bool op_is_optimizer(OpKind op) {
@@ -581,7 +583,8 @@ bool op_needs_whole(const Node *node, int axis) {
     case OP_RMSNORM_GRAD: return axis == node_axis(node, ATTR_axis);
     case OP_DOCUMENTS:
     case OP_DOCUMENT_ENDS:
-    case OP_NGRAM: return axis == node_axis(node, ATTR_axis);
+    case OP_NGRAM:
+    case OP_OCCURRENCE: return axis == node_axis(node, ATTR_axis);
     case OP_BALANCE: return type_find_axis(&node->types[0], axis) >= 0;
     case OP_STORED_DIVERGENCE:
     case OP_STORED_ROWS:

@@ -178,6 +178,7 @@ enum { OUTPUT_MOST_REPORTED = 12, OUTPUT_MOST_NAME = 100 };
 /* A number for each row, which preferences compare: their output, and another model's of the same
  * rows as an input. */
 #define OUTPUT_ROW_SCORES "row_scores"
+#define INPUT_PIXELS      "pixels"
 #define INPUT_REFERENCE   "reference"
 /* The same, of which training knows how good answers are. */
 #define OUTPUT_REWARDS "rewards"

@@ -97,6 +97,11 @@ int bind_slice_runs(const Binding *binding, int i, SliceRun out[2]) {
     return 2;
 }
 
+int32_t documents_token(const Node *node) {
+    AttrKey key = node->op == OP_OCCURRENCE ? ATTR_token : ATTR_separator;
+    return (int32_t)node_int(node, key, -1);
+}
+
 bool bind_whole_documents(const Binding *b) {
     const Type *tokens = bind_input_type(b, 0);
     int last = tokens->rank - 1;

@@ -65,6 +65,8 @@ static inline const Sharding *bind_input_sharding(const Binding *binding, int i)
 }
 /* False, reported: what finds documents has part of its sequences, or has too long ones. */
 bool bind_whole_documents(const Binding *binding);
+/* The token that they look for; -1: none. */
+int32_t documents_token(const Node *node);
 /* Where the documents of attention's queries begin and end, NULL: all is one, or they end anywhere
  * behind causal ones. False, reported: it says so of other queries than the rank's. */
 bool bind_starts(const Binding *binding, const int32_t **out_starts, const int32_t **out_ends);

@@ -10,6 +10,17 @@ enum {
     MOST_FEW = 2  /* runs of few positions that cost less than one of many */
 };
 
+static void prepare_images(Decoder *d, const Plan *plan, Arena *arena) {
+    const Graph *graph = plan->programs[0].graph;
+    const Node *pixels = decode_input_of(graph, DECODE_LOOK, DECODE_PIXELS);
+    const Node *places = decode_input_of(graph, DECODE_LOOK, DECODE_PLACES);
+    if (!pixels || !places) BUG("a plan that looks at nothing");
+    d->pixels = type_elements(&pixels->types[0]);
+    d->slots = type_elements(&places->types[0]);
+    d->placed = ARENA_ARRAY(arena, int32_t, d->sequences * (d->context + 1));
+    d->seen = ARENA_ARRAY(arena, float, engine_decoded_numbers(d->engine, DECODE_LOOK));
+}
+
 Decoder *decoder_create(Engine *engine, const Plan *plan, Arena *arena) {
     Decoder *decoder = ARENA_NEW(arena, Decoder);
     *decoder = (Decoder){.engine = engine,
@@ -17,7 +28,8 @@ Decoder *decoder_create(Engine *engine, const Plan *plan, Arena *arena) {
                          .context = plan->context,
                          .chunk = plan->seq,
                          .vocab = plan->vocab,
-                         .separator = plan->separator};
+                         .separator = plan->separator,
+                         .image_token = plan->image_token};
     if (plan->n_chunks > DECODE_SCORE) {
         decoder->scored = plan->context < DECODE_SCORED ? plan->context : DECODE_SCORED;
     }
@@ -31,7 +43,11 @@ Decoder *decoder_create(Engine *engine, const Plan *plan, Arena *arena) {
     decoder->lengths = ARENA_ARRAY(arena, int64_t, decoder->sequences);
     decoder->starts = ARENA_ARRAY(arena, int64_t, decoder->sequences);
     const int64_t together = decoder->sequences * (decoder->scored ? decoder->scored : 1);
-    const int64_t most = decoder->chunk > together ? decoder->chunk : together;
+    int64_t most = decoder->chunk > together ? decoder->chunk : together;
+    if (decoder->image_token >= 0) {
+        prepare_images(decoder, plan, arena);
+        if (decoder->slots > most) most = decoder->slots;
+    }
     for (int i = 0; i < N_DECODE_INPUTS; i++) {
         decoder->inputs[i] = ARENA_ARRAY(arena, int32_t, most);
     }
@@ -56,16 +72,37 @@ static void put_token(Decoder *d, int64_t i, int64_t sequence, int32_t token) {
     d->inputs[DECODE_PLACES][i] = (int32_t)place;
     d->inputs[DECODE_STARTS][i] = (int32_t)d->starts[sequence];
     d->inputs[DECODE_DOCUMENT_PLACES][i] = (int32_t)(place - d->starts[sequence]);
+    d->inputs[DECODE_OCCURRENCES][i] = NOWHERE;
+    if (d->image_token >= 0) {
+        int32_t *placed = d->placed + sequence * (d->context + 1) + place;
+        placed[1] = placed[0] + (token == d->image_token);
+        if (token == d->image_token) d->inputs[DECODE_OCCURRENCES][i] = placed[0];
+    }
     if (token == d->separator) d->starts[sequence] = place + 1;
 }
 
 static void put_nothing(Decoder *d, int64_t i) {
     d->inputs[DECODE_TOKENS][i] = d->inputs[DECODE_STARTS][i] = 0;
     d->inputs[DECODE_PLACES][i] = d->inputs[DECODE_DOCUMENT_PLACES][i] = NOWHERE;
+    d->inputs[DECODE_OCCURRENCES][i] = NOWHERE;
 }
 
 static bool run(Decoder *d, int chunk, float *out_logits, Diag *diag) {
     return engine_decode(d->engine, chunk, (const int32_t *const *)d->inputs, out_logits, diag);
+}
+
+bool decoder_look(Decoder *d, int64_t sequence, const int32_t *pixels, Diag *diag) {
+    const double start = clock_now();
+    const int32_t *inputs[N_DECODE_INPUTS];
+    memcpy(inputs, d->inputs, sizeof(inputs));
+    inputs[DECODE_PIXELS] = pixels;
+    for (int64_t i = 0; i < d->slots; i++) d->inputs[DECODE_PLACES][i] = (int32_t)i;
+    d->inputs[DECODE_ROWS][0] = (int32_t)sequence;
+    d->inputs[DECODE_OCCURRENCES][0] = 0;
+    const bool good = engine_decode(d->engine, DECODE_LOOK, inputs, d->seen, diag);
+    d->look_seconds += clock_now() - start;
+    d->n_looked++;
+    return good;
 }
 
 int64_t decoder_count_few(const Decoder *d, int64_t count) {
@@ -219,6 +256,11 @@ bool decoder_score(Decoder *d, const int32_t *const *tokens, const int64_t *coun
 bool decoder_copy_first(Decoder *d, int64_t from, int64_t to, int64_t count, int64_t start) {
     if (count < d->lengths[from] && d->states) return false;
     if (from != to) engine_copy_sequence(d->engine, from, to, count);
+    if (from != to && d->placed) {
+        const int64_t pitch = d->context + 1;
+        memcpy(d->placed + to * pitch, d->placed + from * pitch,
+               (size_t)(count + 1) * sizeof(*d->placed));
+    }
     d->lengths[to] = count;
     d->starts[to] = start;
     return true;

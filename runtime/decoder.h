@@ -14,12 +14,19 @@ typedef struct Decoder {
     int64_t scored; /* positions of a sequence that are scored at once at most; 0: none can be */
     int64_t pieces, piece; /* rows of DECODE_READ_TOGETHER (0: none), and positions of each */
     bool states;           /* layers carry a state: what was read cannot be cut */
-    int64_t *lengths;      /* [sequences] */
+    /* Of a model that sees images: the token whose place has a vector of one (-1: there is none),
+     * numbers of a sequence's pixels, and vectors of a sequence. placed: of each sequence, how many
+     * such tokens its first k positions have, [sequences, context + 1]. */
+    int64_t image_token, pixels, slots;
+    int32_t *placed;
+    float *seen;
+    int64_t *lengths; /* [sequences] */
     int64_t *starts; /* [sequences]: where the last position's document begins, or the next one's */
     int32_t *inputs[N_DECODE_INPUTS];
     float *logits, **behind; /* [pieces, vocab], [pieces]: where a row's logits belong */
-    double read_seconds, write_seconds;
+    double read_seconds, write_seconds, look_seconds;
     int64_t n_read, n_written; /* tokens, of all sequences */
+    int64_t n_looked;          /* sequences */
 } Decoder;
 
 /* Tokens that a sequence of the caches begins with. */
@@ -47,6 +54,9 @@ typedef struct DecoderRead {
     int64_t few;   /* how many of the last are read few at a time, as decoder_count_few has it */
     float *logits; /* [vocab]: behind the last */
 } DecoderRead;
+/* What the model sees of a sequence's images, [patches, pixel] of as many as it may have: tokens
+ * that stand for them have it from then on. */
+bool decoder_look(Decoder *decoder, int64_t sequence, const int32_t *pixels, Diag *diag);
 /* Of `count` tokens that are read at once, how many are read few at a time. */
 int64_t decoder_count_few(const Decoder *decoder, int64_t count);
 /* Tokens of several sequences, no two of them one: with the bits that decoder_read gives each, in

@@ -281,9 +281,11 @@ bool engine_vectors(Engine *engine, const int32_t *tokens, const int32_t *labels
 bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Diag *diag);
 
 /* Of a plan for decoding: runs one of its chunks (DECODE_READ...) and gives logits f32[batch,
- * vocab], batch being 1, or all sequences. `inputs` as DecodeInput says. */
+ * vocab], batch being 1, or all sequences; or of DECODE_LOOK the first vector, as it is stored.
+ * `inputs` as DecodeInput says. */
 bool engine_decode(Engine *engine, int chunk, const int32_t *const inputs[N_DECODE_INPUTS],
                    float *out_logits, Diag *diag);
+int64_t engine_decoded_numbers(const Engine *engine, int chunk); /* how many it gives */
 int64_t engine_sequences(const Engine *engine); /* that its caches have */
 /* Do layers carry a state from position to position, which cannot be taken back? */
 bool engine_keeps_states(const Engine *engine);

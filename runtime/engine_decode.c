@@ -12,6 +12,10 @@ static const Node *find_logits(const RankContext *rank, int chunk) {
     BUG("a chunk without logits");
 }
 
+int64_t engine_decoded_numbers(const Engine *engine, int chunk) {
+    return type_elements(value_type(find_logits(&engine->ranks[0], chunk)->inputs[0]));
+}
+
 bool engine_decode(Engine *engine, int chunk, const int32_t *const inputs[N_DECODE_INPUTS],
                    float *out_logits, Diag *diag) {
     const RankContext *rank = engine_own_rank(engine); /* its group has the same logits */
@@ -32,8 +36,18 @@ static bool is_cache(const Node *node) {
     return node->op == OP_STATE && !node_is_copy(node);
 }
 
+/* What is seen, whichever positions have it. */
+static bool is_of_images(const Graph *graph, const Node *cache) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op == OP_CACHE_READ && node->inputs[0].node == cache) return true;
+    }
+    return false;
+}
+
 /* [sequences, context, ...]: each position has a place of its own, where it is appended. */
 static bool keeps_positions(const Graph *graph, const Node *cache) {
+    if (is_of_images(graph, cache)) return false;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         if (node->op == OP_CACHE_APPEND && node->inputs[0].node == cache) return true;
@@ -44,7 +58,9 @@ static bool keeps_positions(const Graph *graph, const Node *cache) {
 bool engine_keeps_states(const Engine *engine) {
     const Graph *graph = engine->ranks[0].program->graph;
     for (int n = 0; n < graph->n_nodes; n++) {
-        if (is_cache(graph->nodes[n]) && !keeps_positions(graph, graph->nodes[n])) return true;
+        const Node *node = graph->nodes[n];
+        if (is_cache(node) && !keeps_positions(graph, node) && !is_of_images(graph, node))
+            return true;
     }
     return false;
 }

@@ -96,9 +96,15 @@ static bool find_row(const Plan *plan, const Node *node, InputRow *out) {
     int64_t source = plan_source(plan);
     *out = (InputRow){strcmp(name, "labels") == 0, 0, plan->seq, plan->seq};
     if (out->labels || token_numbers_find(name) < N_TOKEN_NUMBERS) return true;
-    out->pitch += source;
+    const int64_t pixels = plan_pixels(plan);
+    out->pitch += source + pixels;
     out->first = source;
     if (strcmp(name, "tokens") == 0) return true;
+    if (strcmp(name, "pixels") == 0) {
+        out->first = source + plan->seq;
+        out->count = pixels;
+        return true;
+    }
     out->first = 0;
     out->count = source;
     return strcmp(name, "source") == 0;
@@ -132,6 +138,14 @@ static int64_t take_width(const Plan *plan, TokenNumbers numbers, Type *local) {
     return local->dims[last];
 }
 
+/* Patches and their pixels as one axis; nothing divides either. */
+static void join_pixels(const Node *node, Type *type) {
+    const int last = type->rank - 1;
+    if (strcmp(node_string(node, ATTR_name), "pixels") != 0 || last < 2) return;
+    type->dims[last - 1] *= type->dims[last];
+    type->rank--;
+}
+
 static bool emit_input(const Walk *walk, const Node *node, const Task *task) {
     const RankContext *rank = walk->rank;
     const Plan *plan = rank->plan;
@@ -139,22 +153,25 @@ static bool emit_input(const Walk *walk, const Node *node, const Task *task) {
     if (plan->context) return emit_decode_input(walk, node, task);
     const Type local = type_local(&node->types[0], &node->shardings[0], &plan->mesh);
     const TokenNumbers numbers = token_numbers_find(node_string(node, ATTR_name));
-    Type rows = local; /* one element for each position, of `width` numbers */
+    Type rows = local,
+         whole = node->types[0]; /* an element for each position, of `width` numbers */
     const int64_t width = take_width(plan, numbers, &rows);
+    join_pixels(node, &rows);
+    join_pixels(node, &whole);
     const int last = rows.rank - 1;
     bool reference = is_reference(plan, node, &local);
     const bool is_i32 = numbers == N_TOKEN_NUMBERS || numbers == TOKEN_STORED_WORDS;
     if (reference) {
         in = (InputRow){.count = 1, .pitch = 1};
     } else if (width == 0 || !find_row(plan, node, &in) || !is_rows(rank, node, &rows) ||
-               local.dtype != (is_i32 ? DTYPE_I32 : DTYPE_F32) ||
-               node->types[0].dims[last] != in.count) {
+               local.dtype != (is_i32 ? DTYPE_I32 : DTYPE_F32) || whole.dims[last] != in.count) {
         diag_error(walk->diag, node->loc,
                    "input '%s': inputs are tokens and labels, i32[batch, seq], what an encoder "
                    "reads, source, i32[batch, source], numbers of labels, such as advantages, "
                    "f32[batch, seq], stored words and their logprobs, [batch, seq, stored], "
-                   "targets, f32[batch, seq, class], all perhaps in lanes, and what another "
-                   "model said of a row, reference, f32[batch]",
+                   "images, pixels, i32[batch, patches, pixel], targets, f32[batch, seq, class], "
+                   "all perhaps in lanes, and what another model said of a row, reference, "
+                   "f32[batch]",
                    node_string(node, ATTR_name));
         return false;
     }
@@ -172,8 +189,7 @@ static bool emit_input(const Walk *walk, const Node *node, const Task *task) {
     if (reference || rows.dims[last] == in.pitch) {
         return walk->emitter->input(walk->emitter->user, &slice, &info);
     }
-    DimSpan span =
-        type_span(&node->types[0], last, node->shardings[0].mesh[last], &plan->mesh, rank->coord);
+    DimSpan span = type_span(&whole, last, node->shardings[0].mesh[last], &plan->mesh, rank->coord);
     slice.rows = plan->micro_batch;
     slice.pitch = in.pitch * width;
     slice.to_pitch = rows.dims[last] * width;

@@ -324,9 +324,9 @@ static bool check_options(const Evaluation *e) {
         diag_error(e->diag, NO_LOC, "evaluate: %s", why);
         return false;
     }
-    static const CliOption OF_DATA[] = {OPT_PACK,         OPT_PACK_LONG,    OPT_SEPARATOR,
-                                        OPT_FIELD,        OPT_SPECIAL,      OPT_TOKEN_BYTES,
-                                        OPT_TEACHER_LOAD, OPT_QUERY_PREFIX, OPT_PASSAGE_PREFIX};
+    static const CliOption OF_DATA[] = {
+        OPT_PACK,        OPT_PACK_LONG,    OPT_SEPARATOR,    OPT_FIELD,          OPT_SPECIAL,
+        OPT_TOKEN_BYTES, OPT_TEACHER_LOAD, OPT_QUERY_PREFIX, OPT_PASSAGE_PREFIX, OPT_IMAGES};
     if (cli_given(e->args, OPT_DATA)) return train_data_options(e->args, e->diag);
     for (size_t i = 0; i < sizeof(OF_DATA) / sizeof(OF_DATA[0]); i++) {
         if (!cli_given(e->args, OF_DATA[i])) continue;
@@ -399,6 +399,12 @@ static bool find_plan(Evaluation *e) {
         e->plan = e->caches.plan;
         e->options = e->caches.options;
         if (e->failure != EXIT_DONE) return false;
+        if (e->caches.images) {
+            diag_error(e->diag, e->caches.images->loc,
+                       "--choices: the model sees images, which --data and --problems give alone");
+            e->failure = EXIT_USAGE;
+            return false;
+        }
         if (!e->plan->context) {
             choices_args_note_rows(args, &e->options, &e->caches.obstacle);
             if (!choices_args_check_rows(args, e->diag)) {
@@ -587,7 +593,7 @@ static void put_text(const Evaluation *e, StrBuf *out) {
     if (e->data.n_val > 1 && tokens) put_source(out, "all", &all, bound);
     if (e->data.n_val && e->seconds > 0 && tokens) {
         double n_tokens =
-            (double)all.n_windows * (double)plan_row(e->plan) * e->data.diffusion.n_draws;
+            (double)all.n_windows * (double)plan_row_tokens(e->plan) * e->data.diffusion.n_draws;
         strbuf_printf(out, "speed   %.0f tokens in %.1f s, %.0f tokens/s\n", n_tokens, e->seconds,
                       n_tokens / e->seconds);
     }

@@ -24,6 +24,7 @@ typedef struct Generation {
     GenerateText begin; /* what all texts begin as, or have in common */
     GenerateWriter writer;
     GenerateChat chat;
+    GenerateImages images;
     GeneratePrompts prompts;
     GenerateDiffusion diffusion; /* where the engine writes so */
     int failure;                 /* exit code when preparing fails */
@@ -80,6 +81,20 @@ static bool check_chat(const Generation *gen) {
     return false;
 }
 
+/* The prompt with --image's. */
+static bool begin_seeing(Generation *gen, const char *prompt) {
+    json_t *object = generate_images_given(gen->args);
+    const ImagePrompt asked = {.object = object,
+                               .said = prompt,
+                               .length = strlen(prompt),
+                               .loc = NO_LOC,
+                               .where = "--prompt"};
+    bool good = generate_images_prompt(&gen->images, &gen->chat, &asked, &gen->begin, gen->diag) &&
+                generate_images_check(&gen->images, gen->diag);
+    json_decref(object);
+    return good;
+}
+
 /* The prompt; or what an encoder, or a chat, makes of it. */
 static bool begin_text(Generation *gen) {
     const CliArgs *args = gen->args;
@@ -87,12 +102,16 @@ static bool begin_text(Generation *gen) {
     const char *prompt = cli_text(args, OPT_PROMPT, "");
     GenerateText *text = &gen->begin;
     if (!generate_text_begin(args, engine->plan->vocab, text, gen->diag) ||
-        !generate_chat_begin(args, text, &gen->chat, gen->diag) || !check_chat(gen)) {
+        !generate_chat_begin(args, text, &gen->chat, gen->diag) || !check_chat(gen) ||
+        !generate_images_begin(args, engine->images, engine->context, text, &gen->chat,
+                               &gen->images, gen->diag)) {
         return false;
     }
     if (gen->prompts.path) {
-        return generate_prompts_encode(&gen->prompts, engine, &gen->chat, text, gen->diag);
+        return generate_prompts_encode(&gen->prompts, engine, &gen->chat, &gen->images, text,
+                                       gen->diag);
     }
+    if (cli_given(args, OPT_PICTURE)) return begin_seeing(gen, prompt);
     if (cli_given(args, OPT_CHAT)) {
         return is_conversation(gen) || ask(gen, prompt, text);
     }
@@ -218,6 +237,11 @@ static void say_speed(const Generation *gen) {
                 " question%s forgotten for the others\n",
                 gen->writer.engine.context, gen->chat.n_forgotten,
                 gen->chat.n_forgotten == 1 ? " was" : "s were");
+    }
+    const Decoder *decoder = gen->writer.engine.decoder;
+    if (decoder && decoder->n_looked) {
+        fprintf(stderr, "saw     images of %" PRId64 " text%s in %.2f s\n", decoder->n_looked,
+                decoder->n_looked == 1 ? "" : "s", decoder->look_seconds);
     }
     if (speed.n_read) {
         fprintf(stderr, "read    %" PRId64 " tokens, %.1f tokens/s\n", speed.n_read, speed.read);
@@ -414,6 +438,7 @@ int cmd_generate(CliArgs *args) {
     generate_prompts_release(&gen.prompts);
     generate_text_release(&gen.begin);
     generate_chat_release(&gen.chat);
+    generate_images_release(&gen.images);
     if (!generate_engine_release(&gen.writer.engine, status == EXIT_DONE)) status = EXIT_FAILED;
     diag_destroy(gen.diag);
     return status;

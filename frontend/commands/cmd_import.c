@@ -4,6 +4,7 @@
 #include "frontend/gguf/gguf_tokenizer.h"
 #include "frontend/hf/hf_adapter_import.h"
 #include "frontend/hf/hf_import.h"
+#include "frontend/hf/hf_vision.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -47,8 +48,9 @@ static void print_import(CliArgs *args, const HfImport *import, const char *path
         printf("note     the text part of a %s: %d other tensors are left out\n",
                config->part->type, import->n_left_out);
     } else if (import->n_left_out) {
-        printf("note     %d tensors are left out, of what predicts tokens beyond the next\n",
-               import->n_left_out);
+        printf("note     %d tensors are left out, of what %s\n", import->n_left_out,
+               hf_vision_is_type(config->type->name) ? "the tower computes behind what is read"
+                                                     : "predicts tokens beyond the next");
     }
     if (import->n_packed) {
         printf("note     %d tensors were quantized (%s) and are widened: training, and an export, "

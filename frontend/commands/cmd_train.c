@@ -343,7 +343,7 @@ static bool ends_alike(TrainRun *run) {
 
 /* Of the step that was done last. */
 static StepMetrics metrics_of(const TrainRun *run, const StepResult *result, double rate) {
-    const int64_t row = plan_row(run->plan);
+    const int64_t row = plan_row_tokens(run->plan);
     return (StepMetrics){.step = run->steps_done,
                          .n_samples = run->checkpoint.place.samples,
                          .loss = result->loss,
@@ -365,7 +365,7 @@ static StepMetrics metrics_of(const TrainRun *run, const StepResult *result, dou
 }
 
 static bool take_step(TrainRun *run, int64_t step) {
-    int64_t row = plan_row(run->plan), batch = run->plan->global_batch;
+    int64_t row = plan_row_tokens(run->plan), batch = run->plan->global_batch;
     double rate = lr_schedule_at(&run->rate, step - 1);
     StepResult result;
     int64_t sample = run->checkpoint.place.samples;
@@ -375,9 +375,10 @@ static bool take_step(TrainRun *run, int64_t step) {
     }
     const double begun = clock_now();
     if (!run->rollout && !take_samples(run, &sample)) return false;
-    const double data_seconds = clock_now() - begun;
-    if (!train_data_give(&run->data, run->engine, true, run->diag) ||
-        !train_noise_begin(&run->noise, run->engine, &run->data, step, run->tokens, run->labels,
+    const double taken = clock_now() - begun;
+    if (!train_data_give(&run->data, run->engine, true, run->diag)) return false;
+    const double data_seconds = taken + run->data.images.of_batch;
+    if (!train_noise_begin(&run->noise, run->engine, &run->data, step, run->tokens, run->labels,
                            run->diag)) {
         return false;
     }

@@ -22,6 +22,7 @@ typedef struct Solving {
     GenerateText begin; /* what all texts have in common */
     GenerateWriter writer;
     GenerateChat chat;
+    GenerateImages images;
     ProblemFile *files; /* [n_files], of which n_read are to be released */
     int n_files, n_read;
     int failure; /* exit code when preparing fails */
@@ -187,7 +188,8 @@ static void fit_prompt(const Solving *s, ProblemFile *file, int i) {
 static bool encode_file(const Solving *s, ProblemFile *file) {
     GenerateText base = s->begin; /* whose parts are s->begin's */
     add_stops(s, file, &base);
-    if (!generate_prompts_encode(&file->prompts, &s->writer.engine, &s->chat, &base, s->diag)) {
+    if (!generate_prompts_encode(&file->prompts, &s->writer.engine, &s->chat, &s->images, &base,
+                                 s->diag)) {
         return false;
     }
     for (int i = 0; i < file->prompts.n_lines; i++) fit_prompt(s, file, i);
@@ -199,7 +201,9 @@ static bool encode(Solving *s) {
     ChoiceTexts texts;
     if (!generate_text_begin(s->args, engine->plan->vocab, &s->begin, s->diag) ||
         !choices_args_texts(s->args, s->begin.tokenizer, &texts, s->diag) ||
-        !generate_chat_begin(s->args, &s->begin, &s->chat, s->diag)) {
+        !generate_chat_begin(s->args, &s->begin, &s->chat, s->diag) ||
+        !generate_images_begin(s->args, engine->images, engine->context, &s->begin, &s->chat,
+                               &s->images, s->diag)) {
         return false;
     }
     s->first = texts.first;
@@ -394,6 +398,7 @@ int evaluate_problems(CliArgs *args) {
     for (int i = 0; i < s.n_read; i++) problem_file_release(&s.files[i]);
     generate_text_release(&s.begin);
     generate_chat_release(&s.chat);
+    generate_images_release(&s.images);
     if (!generate_engine_release(&s.writer.engine, status == EXIT_DONE)) status = EXIT_FAILED;
     diag_destroy(s.diag);
     return status;

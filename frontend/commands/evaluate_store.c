@@ -49,9 +49,9 @@ bool evaluate_store_check(const CliArgs *args, const Plan *plan, const TrainData
                           "all ranks: of several, each has some logits only");
     }
     if (data->source.reads || data->classes.reads || data->pairs.reads || data->hidden.rate > 0 ||
-        data->diffusion.hides) {
+        data->diffusion.hides || data->images.reads) {
         return fail(diag, "--store-logits: is of decoders that learn from texts, not from pairs, "
-                          "classes, hidden tokens or what an encoder reads");
+                          "classes, images, hidden tokens or what an encoder reads");
     }
     if (!cli_given(args, OPT_STORE_TOP) || n_words <= plan->vocab) return true;
     diag_error(diag, NO_LOC, "evaluate: --store-top %" PRId64 ": the model has %" PRId64 " words",

@@ -73,11 +73,13 @@ static size_t count_alike(const TokenList *a, const TokenList *b) {
     return n;
 }
 
-static bool encode(const Chat *chat, const json_t *messages, const json_t *object, Encoder *encoder,
-                   SourceLoc loc, TokenList *out, Diag *diag) {
+static bool encode(const Chat *chat, const CorpusImages *images, const json_t *messages,
+                   const json_t *object, Encoder *encoder, SourceLoc loc, TokenList *out,
+                   Diag *diag) {
     TokenMarks marks = {0};
     TokenRun run = {
         .encoder = encoder, .tokens = out, .marks = &marks, .where = "--chat", .diag = diag};
+    if (images) corpus_images_begin(images, &run);
     token_run_begin(&run);
     bool good = chat_encode_question(chat, messages, object, &run, loc, diag);
     good = token_run_end(&run, good);
@@ -85,12 +87,19 @@ static bool encode(const Chat *chat, const json_t *messages, const json_t *objec
     return good;
 }
 
-bool generate_chat_encode(const Chat *chat, const json_t *messages, const json_t *object,
-                          const Tokenizer *tokenizer, SourceLoc loc, TokenList *out, Diag *diag) {
+bool generate_chat_encode_places(const Chat *chat, const CorpusImages *images,
+                                 const json_t *messages, const json_t *object,
+                                 const Tokenizer *tokenizer, SourceLoc loc, TokenList *out,
+                                 Diag *diag) {
     Encoder *encoder = encoder_create(tokenizer);
-    bool good = encode(chat, messages, object, encoder, loc, out, diag);
+    bool good = encode(chat, images, messages, object, encoder, loc, out, diag);
     encoder_destroy(encoder);
     return good;
+}
+
+bool generate_chat_encode(const Chat *chat, const json_t *messages, const json_t *object,
+                          const Tokenizer *tokenizer, SourceLoc loc, TokenList *out, Diag *diag) {
+    return generate_chat_encode_places(chat, NULL, messages, object, tokenizer, loc, out, diag);
 }
 
 /* False: there is but the one that is asked now. */
@@ -117,10 +126,10 @@ bool generate_chat_ask(GenerateChat *chat, const char *said, int64_t context, Ge
     const size_t most = (size_t)(context - context / 8);
     Encoder *encoder = encoder_create(text->tokenizer);
     say(chat->messages, "user", said, strlen(said));
-    bool good = encode(&chat->chat, chat->messages, NULL, encoder, NO_LOC, &tokens, diag);
+    bool good = encode(&chat->chat, NULL, chat->messages, NULL, encoder, NO_LOC, &tokens, diag);
     while (good && tokens.count > most && forget_oldest(chat)) {
         tokens.count = 0;
-        good = encode(&chat->chat, chat->messages, NULL, encoder, NO_LOC, &tokens, diag);
+        good = encode(&chat->chat, NULL, chat->messages, NULL, encoder, NO_LOC, &tokens, diag);
     }
     encoder_destroy(encoder);
     if (good && tokens.count >= (size_t)context) {

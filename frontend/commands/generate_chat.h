@@ -5,6 +5,7 @@
 
 #include "frontend/commands/generate_text.h"
 #include "runtime/tokenizer/chat.h"
+#include "runtime/tokenizer/corpus_images.h"
 
 typedef struct GenerateChat {
     Chat chat;
@@ -41,6 +42,11 @@ json_t *generate_chat_system(const CliArgs *args);
 /* The same as tokens alone. */
 bool generate_chat_encode(const Chat *chat, const json_t *messages, const json_t *object,
                           const Tokenizer *tokenizer, SourceLoc loc, TokenList *out, Diag *diag);
+/* And of images' places. */
+bool generate_chat_encode_places(const Chat *chat, const CorpusImages *images,
+                                 const json_t *messages, const json_t *object,
+                                 const Tokenizer *tokenizer, SourceLoc loc, TokenList *out,
+                                 Diag *diag);
 /* The text ends where answers in this chat do: at a token, or *out_stop, which then is one of its
  * stops. */
 void generate_chat_set_end(const Chat *chat, Arena *arena, GenerateText *text,

@@ -79,12 +79,11 @@ static bool hides_later_keys(const Graph *graph, const Node *rename) {
 }
 
 static bool looks_ahead(const Graph *graph, const Node *node) {
+    const int seq = axis_find(&graph->axes, "seq", 3); /* others are an image's, say */
     switch (node->op) {
-    case OP_ATTENTION: return !node_int(node, ATTR_causal, 1);
+    case OP_ATTENTION: return node_axis(node, ATTR_seq) == seq && !node_int(node, ATTR_causal, 1);
     case OP_SHIFT: return node_int(node, ATTR_by, 0) > 0;
-    case OP_RENAME:
-        return node_axis(node, ATTR_axis) == axis_find(&graph->axes, "seq", 3) &&
-               !hides_later_keys(graph, node);
+    case OP_RENAME: return node_axis(node, ATTR_axis) == seq && !hides_later_keys(graph, node);
     default: return false;
     }
 }
@@ -193,6 +192,14 @@ static bool lengthen(Opening *o, PlanRequest *request) {
     return plan_load_model(o->args, o->args->arena, 1, request, o->diag);
 }
 
+/* What the loss says of images, if it does. */
+static void find_images(GenerateEngine *out, const Graph *graph) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op == OP_LABEL_SHARE && image_rule_is_there(node)) out->images = node;
+    }
+}
+
 static Plan *make_decode_plan(Opening *o, const PlanRequest *from, DType precision, int frozen_bits,
                               DeviceKind device) {
     int64_t context = cli_int(o->args, OPT_POSITIONS, from->seq);
@@ -238,6 +245,7 @@ static Plan *plan_of_model(Opening *o) {
     if (!plan_precision_from_args(o->args, &request.options, o->diag)) return NULL;
     if (!plan_load_model(o->args, o->args->arena, 1, &request, o->diag)) return NULL;
     if (writes_by_diffusion(o, request.forward)) return NULL;
+    find_images(o->out, request.forward);
     if (!check_causal(o->args->command->name, o->args->arena, request.forward, o->diag))
         return NULL;
     if (o->obstacle.what || !lengthen(o, &request)) return NULL;
@@ -256,6 +264,8 @@ static Plan *plan_of_plan(Opening *o, const Plan *plan) {
     if (mesh_rank_count(&plan->mesh) > plan->mesh.size[MESH_D] * plan->mesh.size[MESH_R] ||
         plan->n_chunks > 1) {
         o->obstacle.what = "the plan divides the model: give MODEL.lua, or a plan of one rank";
+    } else if (plan_pixels(plan) > 0) { /* fused, it no longer says what stands in images' places */
+        o->obstacle.what = "the plan's model sees images: give MODEL.lua";
     } else if (o->out->options.control && !o->beside) {
         o->obstacle.what = "several processes were started, and caches are one's";
     } else if (cli_int(o->args, OPT_POSITIONS, 1) > plan->seq) {
@@ -335,6 +345,9 @@ static int find_plan(Opening *o) {
     if (!decode) {
         training = plan_from_operand(o->args, o->diag);
         if (!training) return EXIT_USAGE;
+        for (int p = 0; p < training->n_programs; p++) {
+            find_images(out, training->programs[p].graph);
+        }
         for (int p = 0; p < training->n_programs && !out->diffuses; p++) {
             writes_by_diffusion(o, training->programs[p].graph);
         }
@@ -427,6 +440,8 @@ bool generate_engine_create(GenerateEngine *e, Arena *arena, Diag *diag) {
         e->begins = ARENA_ARRAY(arena, bool, e->n_texts);
         e->reads = ARENA_ARRAY(arena, DecoderRead, e->n_texts);
         e->held = ARENA_ARRAY(arena, HeldTokens, e->n_texts);
+        e->seen = ARENA_ARRAY(arena, const TextImages *, e->n_texts);
+        e->pixels = ARENA_ARRAY(arena, int32_t, e->decoder->pixels + 1);
         for (int i = 0; i < e->n_texts; i++) {
             e->held[i].tokens = ARENA_ARRAY(arena, int32_t, e->context);
         }
@@ -512,30 +527,48 @@ bool generate_engine_windows(GenerateEngine *e, Diag *diag) {
     return true;
 }
 
+/* False, reported: what no longer fits is forgotten, and would tear images from the text. */
+static bool fits(const GenerateEngine *e, const GenerateText *text, size_t first, Diag *diag) {
+    if (!text->images || text->tokens.count - first <= (size_t)e->context) return true;
+    diag_error(diag, NO_LOC,
+               "a text with images is longer than the context, %" PRId64
+               " tokens with those of its images: --context, or a smaller --length",
+               e->context);
+    return false;
+}
+
 static bool compute_window(GenerateEngine *e, const GenerateText *text, float *out_logits,
                            Diag *diag) {
     size_t vocab = (size_t)e->plan->vocab;
+    if (!fits(e, text, 0, diag)) return false;
+    if (e->images && !text_images_read(text->images, plan_pixels(e->plan),
+                                       e->tokens + plan_row_tokens(e->plan), diag)) {
+        return false;
+    }
     size_t last = e->source ? fill_pair(e, text) : fill_window(e, text);
     if (!generate_engine_windows(e, diag)) return false;
     memcpy(out_logits, e->windows + last * vocab, vocab * sizeof(float));
     return true;
 }
 
-static bool is_read(const ReadPrompt *prompt, const TokenList *tokens) {
+static bool is_read(const ReadPrompt *prompt, const GenerateText *text) {
+    const TokenList *tokens = &text->tokens;
     return prompt->count > 0 && prompt->count == tokens->count &&
+           text_images_equal(prompt->images, text->images) &&
            memcmp(prompt->tokens, tokens->items, tokens->count * sizeof(*tokens->items)) == 0;
 }
 
 /* The caches of text i have its first `count` tokens as reading many at once makes them. */
 static void hold_beginning(GenerateEngine *e, int i, const GenerateText *text, int64_t count) {
     e->held[i].count = count;
+    e->seen[i] = text->images;
     memcpy(e->held[i].tokens, text->tokens.items, (size_t)count * sizeof(uint32_t));
 }
 
 /* Text i begins as others do, of which the caches have all. */
 static bool share_prompt(GenerateEngine *e, int i, const GenerateText *text, float *out_logits) {
     ReadPrompt *prompt = &e->prompt;
-    if (!is_read(prompt, &text->tokens)) return false;
+    if (!is_read(prompt, text)) return false;
     for (int k = 0; k < e->n_texts; k++) {
         if (k == i || !prompt->holds[k] ||
             !decoder_copy_first(e->decoder, k, i, (int64_t)prompt->count, prompt->start)) {
@@ -554,6 +587,7 @@ static bool share_prompt(GenerateEngine *e, int i, const GenerateText *text, flo
 static void keep_prompt(GenerateEngine *e, int i, const GenerateText *text, const float *logits) {
     ReadPrompt *prompt = &e->prompt;
     prompt->count = text->tokens.count;
+    prompt->images = text->images;
     prompt->start = e->decoder->starts[i];
     memcpy(prompt->tokens, text->tokens.items, prompt->count * sizeof(*prompt->tokens));
     memcpy(prompt->logits, logits, (size_t)e->plan->vocab * sizeof(float));
@@ -575,6 +609,7 @@ static void take_beginning(GenerateEngine *e, int i, const GenerateText *text) {
     int64_t count = 0;
     int from = i;
     for (int k = 0; k < e->n_texts; k++) {
+        if (!text_images_equal(e->seen[k], text->images)) continue;
         const int64_t common =
             held_tokens_common(&e->held[k], (const int32_t *)text->tokens.items, most);
         if (common > count || (common == count && k == i)) from = k, count = common;
@@ -590,6 +625,7 @@ static bool awaits(const GenerateEngine *e, const GenerateText *texts, int i, in
     const GenerateText *text = &texts[i];
     for (int r = 0; r < n_reads; r++) {
         const TokenList *other = &texts[e->reads[r].sequence].tokens;
+        if (!text_images_equal(texts[e->reads[r].sequence].images, text->images)) continue;
         const HeldTokens all = {(int32_t *)other->items, (int64_t)other->count};
         const int64_t n = (int64_t)text->tokens.count;
         const int64_t common = held_tokens_common(&all, (const int32_t *)text->tokens.items, n);
@@ -602,29 +638,42 @@ static bool awaits(const GenerateEngine *e, const GenerateText *texts, int i, in
     return false;
 }
 
-/* Where text i no longer fits, the end of it is read anew, half a context. */
-static void restart_full(GenerateEngine *e, int i, size_t count) {
-    const size_t context = (size_t)e->context;
-    if (count - e->firsts[i] <= context) return;
+/* Where text i no longer fits, the end of it is read anew, half a context. False, reported: that
+ * would tear its images from it. */
+static bool restart_full(GenerateEngine *e, int i, const GenerateText *text, Diag *diag) {
+    const size_t context = (size_t)e->context, count = text->tokens.count;
+    if (!fits(e, text, e->firsts[i], diag)) return false;
+    if (count - e->firsts[i] <= context) return true;
     e->firsts[i] = count - (context > 1 ? context / 2 : 1);
     e->n_restarts++;
     e->prompt.holds[i] = false;
     e->held[i].count = 0;
     decoder_clear(e->decoder, i);
+    return true;
 }
 
-/* What the caches do not have of text i. */
-static DecoderRead read_of(GenerateEngine *e, int i, const GenerateText *text, float *out_logits) {
+/* What the caches do not have of text i, whose images are looked at where it is read from its
+ * beginning. False: reported. */
+static bool read_of(GenerateEngine *e, int i, const GenerateText *text, float *out_logits,
+                    DecoderRead *out, Diag *diag) {
     const size_t count = text->tokens.count;
     int64_t few = -1;
     if (e->begins[i]) {
         few = decoder_count_few(e->decoder, (int64_t)count);
         take_beginning(e, i, text);
     }
+    if (text->images && e->decoder->lengths[i] == 0) {
+        if (!text_images_read(text->images, e->decoder->pixels, e->pixels, diag) ||
+            !decoder_look(e->decoder, i, e->pixels, diag)) {
+            return false;
+        }
+        e->seen[i] = text->images;
+    }
     const size_t begin = e->firsts[i] + (size_t)e->decoder->lengths[i];
     const int64_t n = (int64_t)(count - begin);
-    return (DecoderRead){i, (const int32_t *)text->tokens.items + begin, n,
+    *out = (DecoderRead){i, (const int32_t *)text->tokens.items + begin, n,
                          few < 0 ? decoder_count_few(e->decoder, n) : few, out_logits};
+    return true;
 }
 
 /* What was read from its beginning is there for others: those that wait for all of it have it. */
@@ -652,7 +701,7 @@ static bool read_round(GenerateEngine *e, const GenerateText *texts, float *out_
         if (!e->waits[i]) continue;
         const bool done = e->begins[i] && share_prompt(e, i, &texts[i], logits);
         if (!done && e->begins[i] && awaits(e, texts, i, n)) continue;
-        if (!done) e->reads[n++] = read_of(e, i, &texts[i], logits);
+        if (!done && !read_of(e, i, &texts[i], logits, &e->reads[n++], diag)) return false;
         e->waits[i] = false;
     }
     if (n > 0 && !decoder_read_all(e->decoder, e->reads, n, diag)) return false;
@@ -667,7 +716,7 @@ static bool read_texts(GenerateEngine *e, const GenerateText *texts, float *out_
                        Diag *diag) {
     for (int i = 0; i < e->n_texts; i++) {
         if (!e->waits[i]) continue;
-        restart_full(e, i, texts[i].tokens.count);
+        if (!restart_full(e, i, &texts[i], diag)) return false;
         const bool begins = e->firsts[i] == 0 && e->decoder->lengths[i] == 0;
         e->begins[i] = e->apart && e->n_texts > 1 && begins;
     }

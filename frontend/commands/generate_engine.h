@@ -5,7 +5,7 @@
 #define FRONTEND_COMMANDS_GENERATE_ENGINE_H
 
 #include "frontend/commands/engine_args.h"
-#include "frontend/commands/generate_text.h"
+#include "frontend/commands/generate_images.h"
 #include "planner/decode/decode.h"
 #include "runtime/decoder.h"
 
@@ -16,6 +16,7 @@ typedef struct ReadPrompt {
     int64_t start; /* of the last position's document, or the next one's */
     float *logits; /* [vocab]: behind it */
     bool *holds;   /* [n_texts]: does a text's cache begin with it? */
+    const TextImages *images;
 } ReadPrompt;
 
 typedef struct GenerateEngine {
@@ -32,13 +33,16 @@ typedef struct GenerateEngine {
     /* [n_texts]: what a text's caches begin with that was read many tokens at a time: also once it
      * has ended. */
     HeldTokens *held;
-    DecoderRead *reads; /* [n_texts]: of a round */
-    bool *waits;        /* [n_texts]: is it to be read? */
-    bool *begins;       /* [n_texts]: from its beginning on, which others may share? */
-    size_t *firsts;     /* [n_texts]: a text's token that is at the first position of its cache */
-    int32_t *tokens;    /* with a decoder [n_texts], else [forward_batch, context] */
-    float *windows;     /* f32[forward_batch, context, vocab] */
-    double seconds;     /* of whole windows, and how many */
+    const TextImages **seen; /* [n_texts]: the images that a text's cache was read with */
+    const Node *images;      /* what the loss says of images; NULL: the model sees none */
+    int32_t *pixels;         /* of a text's images; of whole windows within `tokens` */
+    DecoderRead *reads;      /* [n_texts]: of a round */
+    bool *waits;             /* [n_texts]: is it to be read? */
+    bool *begins;            /* [n_texts]: from its beginning on, which others may share? */
+    size_t *firsts;  /* [n_texts]: a text's token that is at the first position of its cache */
+    int32_t *tokens; /* with a decoder [n_texts], else [forward_batch, context] */
+    float *windows;  /* f32[forward_batch, context, vocab] */
+    double seconds;  /* of whole windows, and how many */
     int64_t n_windows;
     /* Of a model with an encoder, which reads the prompt: how many tokens of it; 0: there is none.
      * What its decoder begins with, and what ends and fills up the prompt. */

@@ -77,7 +77,8 @@ int generate_prompts_slots(const GeneratePrompts *prompts, const CliArgs *args) 
 /* --- prompts as tokens --- */
 
 static bool encode_line(PromptLine *line, const GenerateEngine *engine, const GenerateChat *chat,
-                        const GenerateText *base, const char *path, Diag *diag) {
+                        const GenerateImages *images, const GenerateText *base, const char *path,
+                        Diag *diag) {
     const json_t *prompt = json_object_get(line->object, "prompt");
     const json_t *messages = json_object_get(line->object, "messages");
     const bool chats = chat->messages != NULL;
@@ -97,6 +98,15 @@ static bool encode_line(PromptLine *line, const GenerateEngine *engine, const Ge
     line->begin = generate_text_fork(base);
     const char *text = json_string_value(prompt);
     const size_t length = json_string_length(prompt);
+    if (generate_images_are_in(images, line->object, messages)) {
+        const ImagePrompt asked = {.object = line->object,
+                                   .messages = prompt ? NULL : messages,
+                                   .said = text,
+                                   .length = length,
+                                   .loc = line->loc,
+                                   .where = where};
+        return generate_images_prompt(images, chat, &asked, &line->begin, diag);
+    }
     if (chats) {
         if (!generate_chat_prompt(chat, prompt ? NULL : messages, line->object, text, length,
                                   line->loc, &line->begin, diag)) {
@@ -115,11 +125,14 @@ static bool encode_line(PromptLine *line, const GenerateEngine *engine, const Ge
 }
 
 bool generate_prompts_encode(GeneratePrompts *prompts, const GenerateEngine *engine,
-                             const GenerateChat *chat, const GenerateText *base, Diag *diag) {
+                             const GenerateChat *chat, const GenerateImages *images,
+                             const GenerateText *base, Diag *diag) {
     for (int i = 0; i < prompts->n_lines; i++) {
-        if (!encode_line(&prompts->lines[i], engine, chat, base, prompts->path, diag)) return false;
+        if (!encode_line(&prompts->lines[i], engine, chat, images, base, prompts->path, diag)) {
+            return false;
+        }
     }
-    return true;
+    return generate_images_check(images, diag);
 }
 
 uint64_t generate_prompts_digest(uint64_t digest, const GeneratePrompts *prompts) {

@@ -40,7 +40,8 @@ void generate_prompts_release(GeneratePrompts *prompts);
 int generate_prompts_slots(const GeneratePrompts *prompts, const CliArgs *args);
 /* Every line as tokens; base has what all texts have in common. False: reported. */
 bool generate_prompts_encode(GeneratePrompts *prompts, const GenerateEngine *engine,
-                             const GenerateChat *chat, const GenerateText *base, Diag *diag);
+                             const GenerateChat *chat, const GenerateImages *images,
+                             const GenerateText *base, Diag *diag);
 /* Of all tokens of all lines, behind those of `digest`. */
 uint64_t generate_prompts_digest(uint64_t digest, const GeneratePrompts *prompts);
 

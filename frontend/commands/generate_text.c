@@ -12,6 +12,7 @@ bool generate_text_begin(const CliArgs *args, int64_t vocab, GenerateText *out, 
     *out = (GenerateText){.n_choices = N_BYTES,
                           .end = NO_TOKEN,
                           .answer_end = NO_TOKEN,
+                          .image_token = NO_TOKEN,
                           .text = strbuf_create(),
                           .special = cli_given(args, OPT_SPECIAL),
                           .stops = args->values[OPT_STOP].list,
@@ -99,6 +100,7 @@ void generate_text_release(GenerateText *text) {
 
 bool generate_text_has(const GenerateText *text, int token) {
     size_t length = 1;
+    if ((uint32_t)token == text->image_token) return false;
     if (text->tokenizer) tokenizer_text(text->tokenizer, (uint32_t)token, &length);
     return length > 0;
 }

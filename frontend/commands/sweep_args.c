@@ -522,7 +522,7 @@ static bool make_plan(Planning *planning, CliArgs *train, KnownPlan *known) {
     Arena *work = arena_create();
     known->estimate = (SweepEstimate){
         .n_parameters = (double)plan->n_parameters,
-        .n_tokens = (double)plan->global_batch * (double)plan_row(plan),
+        .n_tokens = (double)plan->global_batch * (double)plan_row_tokens(plan),
         .planned_bytes = plan->cuda ? plan_fullest_bytes(plan)
                                     : train_run_planned_bytes(plan) + plan_library_bytes(plan),
         .step_s = job_step_seconds(work, plan, &device, diag),

@@ -150,7 +150,8 @@ static void add_part(TrainPart *parts, int *n, const char *path, Dataset *datase
 }
 
 static Dataset *open_file(TrainData *data, const char *path, Diag *diag) {
-    const int window = (int)data->source.window * train_pairs_rows(&data->pairs);
+    const int rows = train_pairs_rows(&data->pairs);
+    const int window = (int)(data->images.reads ? data->images.window : data->source.window) * rows;
     const int n_texts = data->text.n_texts;
     Dataset *dataset =
         train_text_open(&data->text, data->args, path, window, (int)data->plan->vocab, diag);
@@ -325,10 +326,10 @@ static bool open_stored(TrainData *data, Diag *diag) {
     if (!train_stored_open(data->args, data->plan, stored, diag)) return false;
     if (!stored->file) return true;
     if (data->source.reads || data->classes.reads || data->pairs.reads || data->embed.reads ||
-        hides_tokens(data) || data->diffusion.hides) {
+        data->images.reads || hides_tokens(data) || data->diffusion.hides) {
         diag_error(diag, NO_LOC,
                    "--teacher-logits: are of decoders that learn from texts, not from pairs, "
-                   "classes, hidden tokens or what an encoder reads");
+                   "classes, images, hidden tokens or what an encoder reads");
         return false;
     }
     for (int i = 0; i < data->n_train; i++) {
@@ -347,6 +348,17 @@ static bool open_stored(TrainData *data, Diag *diag) {
     return true;
 }
 
+/* Images are of decoders that learn what follows. */
+static bool check_images(const TrainData *data, Diag *diag) {
+    const bool others = data->source.reads || data->classes.reads || data->pairs.reads ||
+                        data->embed.reads || data->diffusion.hides;
+    if (!data->images.reads || !others) return true;
+    diag_error(diag, NO_LOC,
+               "the plan's model sees images, and learns from pairs, classes, hidden tokens or "
+               "what an encoder reads: images are of decoders that say what follows");
+    return false;
+}
+
 static bool open_data(TrainData *out, Diag *diag) {
     const CliArgs *args = out->args;
     const Plan *plan = out->plan;
@@ -359,8 +371,11 @@ static bool open_data(TrainData *out, Diag *diag) {
     out->text.pairs = &out->pairs;
     out->text.classes = &out->classes;
     out->text.embed = &out->embed;
+    out->text.images = &out->images;
     if (!train_embed_of(plan, train_data_label_share(plan), &out->embed, diag)) return false;
     out->text.is_whole = out->is_whole;
+    if (!train_images_of(args, plan, train_data_label_share(plan), &out->images, diag))
+        return false;
     if (!train_classes_of(plan, train_data_label_share(plan), args->arena, &out->classes, diag)) {
         return false;
     }
@@ -371,10 +386,12 @@ static bool open_data(TrainData *out, Diag *diag) {
     if (out->pairs.asks_reference) {
         out->reference = ARENA_ARRAY(args->arena, float, plan->global_batch);
     }
+    if (!check_images(out, diag)) return false;
     if (!train_source_check_tokenizer(&out->source, out->text.tokenizer, diag)) return false;
     if (!open_all(out, diag) || !check_all_masks(out, diag)) return false;
     if (!open_stored(out, diag)) return false;
-    for (int i = 0; i < out->n_train && !out->classes.reads && !out->embed.reads; i++) {
+    const bool own_rows = out->classes.reads || out->embed.reads || out->images.reads;
+    for (int i = 0; i < out->n_train && !own_rows; i++) {
         if (!train_documents_check(&out->text, args, plan, out->train[i].path, out->train[i].data,
                                    &out->documents, diag)) {
             return false;
@@ -390,6 +407,7 @@ static bool open_data(TrainData *out, Diag *diag) {
 static bool open_prompts(TrainData *data, Diag *diag) {
     const Plan *plan = data->plan;
     const Node *share = train_data_label_share(plan);
+    if (train_images_refuse(plan, "train: --on-policy", diag)) return false;
     const bool hides = share && node_attr(share, ATTR_rate);
     if (!train_prompts_read_by(plan)) {
         data->masked = share && node_float(share, ATTR_value, 0) == DATASET_NO_LABEL;
@@ -436,6 +454,7 @@ void train_data_close(TrainData *data) {
     data->n_train = data->n_val = data->n_files = 0;
     train_classes_release(&data->classes);
     train_embed_release(&data->embed);
+    train_images_release(&data->images);
     train_stored_close(&data->stored);
     train_prompts_close(&data->prompts);
     train_text_release(&data->text);
@@ -459,6 +478,9 @@ static bool finish_sample(TrainData *data, const TrainPart *part, int64_t number
     const uint64_t key = hiding_key(data, number);
     if (data->source.reads) {
         return train_source_fill(&data->source, part->path, key, tokens, labels, diag);
+    }
+    if (data->images.reads) {
+        return train_images_fill(&data->images, part->path, tokens, labels, diag);
     }
     const ClassRowOptions *how = &data->classes.how;
     const int64_t seq = data->plan->seq;
@@ -487,7 +509,8 @@ int64_t train_data_batch(const TrainData *data) {
 /* Window i of a part as number `at` of a batch; `number`: the sample's. */
 static bool read_window(TrainData *data, const TrainPart *part, int64_t i, int64_t number,
                         int64_t at, int32_t *tokens, int32_t *labels, Diag *diag) {
-    const TrainSource *reads = &data->source;
+    const TrainSource *source = &data->source;
+    const TrainImages *images = &data->images;
     const int rows = train_pairs_batch_rows(&data->pairs);
     tokens += at * rows * plan_row(data->plan);
     labels += at * rows * data->plan->seq;
@@ -499,8 +522,9 @@ static bool read_window(TrainData *data, const TrainPart *part, int64_t i, int64
                            &data->reference[at]);
         return true;
     }
-    if (!dataset_window(part->data, i, reads->reads ? reads->tokens : tokens,
-                        reads->reads ? reads->labels : labels, diag)) {
+    int32_t *to_tokens = source->reads ? source->tokens : images->reads ? images->tokens : tokens;
+    int32_t *to_labels = source->reads ? source->labels : images->reads ? images->labels : labels;
+    if (!dataset_window(part->data, i, to_tokens, to_labels, diag)) {
         return false;
     }
     const bool validates = number < 0;
@@ -536,14 +560,19 @@ bool train_data_give(TrainData *data, Engine *engine, bool trains, Diag *diag) {
     train_diffusion_give(&data->diffusion, engine, data->plan->global_batch, trains);
     train_stored_give(&data->stored, engine);
     train_classes_give(&data->classes, data->plan, engine);
-    return train_answers_give(&data->answers, engine, diag);
+    return train_images_give(&data->images, diag) &&
+           train_answers_give(&data->answers, engine, diag);
 }
 
 /* --- words --- */
 
-static int64_t count_tokens(const TrainPart *parts, int n) {
+/* Of rows with images not the images' numbers behind them. */
+static int64_t count_tokens(const TrainData *data, const TrainPart *parts, int n) {
     int64_t count = 0;
-    for (int i = 0; i < n; i++) count += dataset_count_tokens(parts[i].data);
+    for (int i = 0; i < n; i++) {
+        count += data->images.reads ? dataset_count_windows(parts[i].data) * data->plan->seq
+                                    : dataset_count_tokens(parts[i].data);
+    }
     return count;
 }
 
@@ -562,7 +591,7 @@ void train_data_name(const TrainData *data, char *text, size_t size) {
     const Blend *blend = &data->blend;
     if (data->n_train > 1) strbuf_printf(&name, "%d sources, ", data->n_train);
     strbuf_printf(&name, "%" PRId64 " tokens, unigram entropy %.9g",
-                  count_tokens(data->train, data->n_train), data->train_entropy);
+                  count_tokens(data, data->train, data->n_train), data->train_entropy);
     if (data->stored.file) {
         strbuf_printf(&name, ", teacher %08" PRIx32, (uint32_t)data->stored.name);
     }
@@ -615,7 +644,7 @@ void train_data_print_entropy(const TrainData *data) {
 
 /* "1000 tokens", with what counts of them where not all do. */
 static void print_tokens(const TrainData *data, const TrainPart *parts, int n) {
-    int64_t all = count_tokens(parts, n);
+    int64_t all = count_tokens(data, parts, n);
     printf("%" PRId64 " tokens", all);
     if (!data->masked || hides_tokens(data) || data->classes.reads || data->embed.reads) return;
     if (data->diffusion.hides && !dataset_is_masked(parts[0].data)) return;
@@ -647,7 +676,7 @@ void train_data_print(const TrainData *data) {
         if (data->masked && !hides_tokens(data)) {
             print_tokens(data, data->val, data->n_val);
         } else {
-            printf("%" PRId64, count_tokens(data->val, data->n_val));
+            printf("%" PRId64, count_tokens(data, data->val, data->n_val));
         }
         printf(" to validate");
     }
@@ -666,7 +695,9 @@ void train_data_print(const TrainData *data) {
     train_stored_print(&data->stored);
     train_classes_print(&data->classes);
     train_embed_print(&data->embed);
-    if (!data->classes.reads && !data->embed.reads) train_documents_print(&data->documents);
+    train_images_print(&data->images);
+    if (data->classes.reads || data->embed.reads || data->images.reads) return;
+    train_documents_print(&data->documents);
 }
 
 /* Adds, for each source, the samples of [first, end). */
@@ -680,6 +711,7 @@ static void add_samples(const TrainData *data, int64_t first, int64_t end, int64
 void train_data_print_samples(const TrainData *data, const TrainSkips *skips, int64_t first,
                               int64_t end) {
     int64_t counts[BLEND_MOST_SOURCES] = {0};
+    train_images_print_read(&data->images);
     if (data->n_train <= 1) return;
     for (int64_t at = train_skips_next(skips, first), next; at < end;
          at = train_skips_next(skips, next)) {

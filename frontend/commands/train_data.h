@@ -6,6 +6,7 @@
 #include "frontend/commands/train_answers.h"
 #include "frontend/commands/train_diffusion.h"
 #include "frontend/commands/train_documents.h"
+#include "frontend/commands/train_images.h"
 #include "frontend/commands/train_prompts.h"
 #include "frontend/commands/train_skips.h"
 #include "frontend/commands/train_stored.h"
@@ -34,6 +35,7 @@ typedef struct TrainData {
     TrainAnswers answers; /* of the batch that was read, where the pairs are none */
     TrainClasses classes;
     TrainEmbed embed;
+    TrainImages images;
     TrainPrompts prompts;     /* where training writes answers; then there are no other data */
     float *reference;         /* [global_batch]: of the batch that was read; NULL: not asked for */
     TrainDocuments documents; /* of all sources together */

@@ -105,7 +105,7 @@ void train_noise_print(const TrainNoise *noise, const NoiseScale *scale, const T
         return;
     }
     printf("a scale of %s %s (%s tokens)", number(samples, text), rows > 1 ? "pairs" : "sequences",
-           unit_count(samples * rows * (double)plan_row(data->plan), tokens));
+           unit_count(samples * rows * (double)plan_row_tokens(data->plan), tokens));
     if (error > 0) printf(", give or take %.*f %%", error < 0.1 ? 1 : 0, 100 * error);
     printf("\n");
     print_meaning(samples, data->plan->global_batch / rows);

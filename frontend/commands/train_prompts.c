@@ -53,9 +53,10 @@ static bool choose_pairs(const CliArgs *args, TrainPrompts *out, Diag *diag) {
 }
 
 static bool check_options(const CliArgs *args, const Plan *plan, TrainPrompts *out, Diag *diag) {
-    static const CliOption OTHERS[] = {
-        OPT_DATA_WEIGHT, OPT_TOKEN_BYTES, OPT_SEPARATOR,    OPT_FIELD,        OPT_PACK,
-        OPT_PACK_LONG,   OPT_REFERENCE,   OPT_SKIP_SAMPLES, OPT_QUERY_PREFIX, OPT_PASSAGE_PREFIX};
+    static const CliOption OTHERS[] = {OPT_DATA_WEIGHT,    OPT_TOKEN_BYTES,  OPT_SEPARATOR,
+                                       OPT_FIELD,          OPT_PACK,         OPT_PACK_LONG,
+                                       OPT_REFERENCE,      OPT_SKIP_SAMPLES, OPT_QUERY_PREFIX,
+                                       OPT_PASSAGE_PREFIX, OPT_IMAGES};
     for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
         if (!cli_given(args, OTHERS[i])) continue;
         diag_error(diag, NO_LOC,

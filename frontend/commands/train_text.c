@@ -97,6 +97,15 @@ static bool make_embed_rows(TrainText *text, TokenBuffer *buffer, const char *pa
     return false;
 }
 
+/* Documents as rows with images, where the plan's model sees such. */
+static bool make_image_rows(TrainText *text, const CliArgs *args, const CorpusOptions *options,
+                            TokenBuffer *buffer, const char *path, Diag *diag) {
+    const uint32_t pad = pack_padding(text->tokenizer, options);
+    if (train_images_rows(text->images, args, pad, buffer, diag)) return true;
+    diag_note(diag, (SourceLoc){path, 0}, "of these");
+    return false;
+}
+
 static bool reads_prompts(const TrainText *text) {
     return text->source->reads && !text->source->hides;
 }
@@ -105,7 +114,8 @@ static Dataset *encode_text(TrainText *text, const CliArgs *args, const char *pa
                             int vocab, Diag *diag) {
     const Tokenizer *tokenizer = text->tokenizer;
     const bool pairs = reads_prompts(text);
-    bool narrow = tokenizer->n_ids <= 65536 && !(pairs && text->source->spans.pad > 65535);
+    bool narrow = tokenizer->n_ids <= 65536 && !(pairs && text->source->spans.pad > 65535) &&
+                  !text->images->reads;
     if (text->classes->reads) narrow &= text->classes->labels == CLASS_ONE; /* rows of a table */
     TokenBuffer buffer = {.token_bytes = narrow ? 2 : 4};
     CorpusOptions options;
@@ -121,6 +131,7 @@ static Dataset *encode_text(TrainText *text, const CliArgs *args, const char *pa
     options.between = text->classes->between;
     if (!train_classes_check_end(text->classes, options.last, diag)) return NULL;
     train_embed_options(text->embed, args, false, &options);
+    train_images_options(text->images, args, tokenizer, &options);
     options.paths = &path;
     options.n_paths = 1;
     options.progress = cli_given(args, OPT_QUIET) ? NULL : show_bytes;
@@ -131,12 +142,14 @@ static Dataset *encode_text(TrainText *text, const CliArgs *args, const char *pa
            (text->pairs->reads     ? make_rows(text, &options, &buffer, path, diag)
             : text->classes->reads ? make_class_rows(text, args, &options, seq, &buffer, path, diag)
             : text->embed->reads   ? make_embed_rows(text, &buffer, path, diag)
+            : text->images->reads  ? make_image_rows(text, args, &options, &buffer, path, diag)
             : pairs                ? pair(text, &options, &buffer, path, diag)
                                    : pack(text, args, &options, seq, &buffer, path, diag));
     if (!good) {
         token_buffer_release(&buffer);
         return NULL;
     }
+    if (text->images->reads) vocab = train_images_vocab(text->images, vocab);
     DatasetTokens tokens = {.tokens = buffer.tokens,
                             .token_bytes = (int)buffer.token_bytes,
                             .n_tokens = (int64_t)buffer.n_tokens,
@@ -227,7 +240,10 @@ Dataset *train_text_open(TrainText *text, const CliArgs *args, const char *path,
         return NULL;
     }
     if (text->classes->reads && !check_classes(text, args, path, plain, diag)) return NULL;
-    if (!train_embed_check_options(text->embed, args, path, plain, diag)) return NULL;
+    if (!train_embed_check_options(text->embed, args, path, plain, diag) ||
+        !train_images_check_options(text->images, args, path, plain, diag)) {
+        return NULL;
+    }
     if (text->embed->reads && cli_given(args, OPT_FIELD)) {
         diag_error(
             diag, (SourceLoc){path, 0},

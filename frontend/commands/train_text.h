@@ -6,6 +6,7 @@
 #include "frontend/commands/pack_args.h"
 #include "frontend/commands/train_classes.h"
 #include "frontend/commands/train_embed.h"
+#include "frontend/commands/train_images.h"
 #include "frontend/commands/train_pairs.h"
 #include "frontend/commands/train_source.h"
 #include "runtime/data/dataset.h"
@@ -21,6 +22,7 @@ typedef struct TrainText {
     TrainPairs *pairs;     /* not its own: of documents pairs of rows are made */
     TrainClasses *classes; /* not its own: of documents rows with their classes are made */
     TrainEmbed *embed;     /* not its own: of documents rows of groups are made */
+    TrainImages *images;   /* not its own: of documents rows with images are made */
     bool is_whole;         /* data are looked at in order */
 } TrainText;
 

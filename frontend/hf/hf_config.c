@@ -6,6 +6,7 @@
 #include "frontend/hf/hf_pattern.h"
 #include "frontend/hf/hf_rope.h"
 #include "frontend/hf/hf_sizes.h"
+#include "frontend/hf/hf_vision.h"
 #include "ir/base/file.h"
 #include "ir/base/json.h"
 
@@ -538,6 +539,11 @@ static bool take_text_part(Reader *reader) {
     return !why || fail(reader, "%s", why);
 }
 
+static bool take_vision(Reader *reader) {
+    const char *why = hf_vision_take(reader->arena, &reader->config->json);
+    return !why || fail(reader, "%s", why);
+}
+
 static bool take_quantized(Reader *reader, const char *dir) {
     HfConfig *config = reader->config;
     if (!hf_quantized_beside(reader->arena, dir, config->json, reader->diag)) return false;
@@ -637,9 +643,10 @@ bool hf_config_read(Arena *arena, const char *dir, HfConfig *out, Diag *diag) {
     out->json = parse_file(arena, out->path, diag);
     if (!out->json) return false;
     bool fine = json_is_object(out->json) || fail(&reader, "is not a JSON object");
-    fine = fine && take_text_part(&reader) && take_quantized(&reader, dir) && find_type(&reader) &&
-           check_quantized(&reader) && normalise_rope(&reader) && normalise_sizes(&reader) &&
-           read_keys(&reader) && read_classes(&reader) && read_embed(&reader, dir);
+    fine = fine && take_text_part(&reader) && take_vision(&reader) &&
+           take_quantized(&reader, dir) && find_type(&reader) && check_quantized(&reader) &&
+           normalise_rope(&reader) && normalise_sizes(&reader) && read_keys(&reader) &&
+           read_classes(&reader) && read_embed(&reader, dir);
     if (!fine) {
         json_decref(out->json);
         out->json = NULL;

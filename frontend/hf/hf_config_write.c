@@ -4,6 +4,7 @@
 #include "frontend/hf/hf_kimi.h"
 #include "frontend/hf/hf_pattern.h"
 #include "frontend/hf/hf_rope.h"
+#include "frontend/hf/hf_vision.h"
 
 #include <float.h>
 #include <inttypes.h>
@@ -435,5 +436,6 @@ json_t *hf_config_write(const Model *model, const HfFamily *family, const HfType
     hf_classes_write(model, like, json);
     hf_rope_finish(json);
     hf_kimi_finish(json);
+    hf_vision_finish(json);
     return json;
 }

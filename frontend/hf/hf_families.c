@@ -189,7 +189,7 @@ static const HfFamily T5_FAMILY = {"t5", "", "lm_head.weight", T5_TYPES, T5_KEYS
 const HfFamily *const HF_FAMILIES[] = {&GPT,     &HF_LLAMA,    &HF_GEMMA,  &HF_NEOX, &HF_BERT,
                                        &HF_MOE,  &HF_DEEPSEEK, &HF_GPTOSS, &T5_FAMILY, &HF_HYBRID,
                                        &HF_KIMI, &HF_LLAMA4, &HF_MODERNBERT, &HF_LLADA,
-                                       &HF_DREAM, NULL};
+                                       &HF_DREAM, &HF_VISION, NULL};
 /* clang-format on */
 
 size_t hf_family_prefix(const HfFamily *family, const char *name) {

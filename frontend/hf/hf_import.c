@@ -1,6 +1,7 @@
 #include "frontend/hf/hf_import.h"
 
 #include "frontend/hf/hf_quantized.h"
+#include "frontend/hf/hf_vision.h"
 #include "frontend/progress_line.h"
 #include "runtime/checkpoint/tensor_copy.h"
 #include "runtime/checkpoint/tensor_values.h"
@@ -52,6 +53,7 @@ static int64_t configured(const HfConfig *config, const char *name) {
 /* Graphs of far more blocks than the files can have are not worth making. */
 static bool check_layers(const HfImport *import, Diag *diag) {
     int64_t layers = configured(&import->config, "layers");
+    if (layers <= import->files.n_tensors) layers = configured(&import->config, "vision_layers");
     if (layers <= import->files.n_tensors) return true;
     diag_error(diag, (SourceLoc){import->config.path, 0},
                "says %" PRId64 " layers, but the weights have %d tensors in all", layers,
@@ -113,6 +115,11 @@ static HfFound *find_name(const HfImport *import, const char *name) {
     const char *within;
     for (int i = 0; !found && import->config.part; i++) {
         within = hf_text_part_name(import->arena, import->config.part, name, i);
+        if (!within) break;
+        found = hf_files_find(&import->files, within);
+    }
+    for (int i = 0; !found && hf_vision_is_type(import->config.type->name); i++) {
+        within = hf_vision_name(import->arena, name, i);
         if (!within) break;
         found = hf_files_find(&import->files, within);
     }
@@ -272,6 +279,18 @@ static void leave_predictors(HfImport *import) {
     }
 }
 
+/* Layers of LLaVA's tower behind the one that it reads. */
+static void leave_beyond(HfImport *import) {
+    if (strcmp(import->config.type->name, "llava") != 0) return;
+    const int64_t layers = configured(&import->config, "vision_layers");
+    for (int i = 0; i < import->files.n_tensors; i++) {
+        HfFound *found = &import->files.tensors[i];
+        if (found->used || !hf_vision_is_beyond(found->info->name, layers)) continue;
+        found->used = true;
+        import->n_left_out++;
+    }
+}
+
 /* Activations are not rounded here. */
 static void leave_scales(HfImport *import) {
     for (int i = 0; i < import->files.n_tensors; i++) {
@@ -305,6 +324,7 @@ static bool check_tensors(HfImport *import, Diag *diag) {
     skip_ignored(import);
     leave_parts(import);
     leave_predictors(import);
+    leave_beyond(import);
     leave_scales(import);
     for (int i = 0; i < import->files.n_tensors; i++) {
         const HfFound *found = &import->files.tensors[i];

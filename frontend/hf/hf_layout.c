@@ -33,7 +33,8 @@ const char *hf_block_name(Arena *arena, const char *name, int block) {
 /* Their number of our block, under the mark of a row; -1: the row is not for it. */
 static int their_block(const Model *model, const char *name, int block) {
     const char *mark = strpbrk(name, MARKS);
-    const Setting *layers = settings_find(&model->settings, "layers");
+    const Setting *tower = settings_find(&model->settings, "vision_layers");
+    const Setting *layers = tower ? tower : settings_find(&model->settings, "layers");
     int n_encoder = layers ? (int)layers->integer : 0;
     if (!mark || *mark == '#') return block;
     if (*mark == '<') return block < n_encoder ? block : -1;

@@ -5,7 +5,7 @@
 #include "frontend/hf/hf_families.h"
 
 extern const HfFamily HF_LLAMA, HF_GEMMA, HF_NEOX, HF_BERT, HF_MOE, HF_DEEPSEEK, HF_GPTOSS,
-    HF_HYBRID, HF_KIMI, HF_LLAMA4, HF_MODERNBERT, HF_LLADA, HF_DREAM;
+    HF_HYBRID, HF_KIMI, HF_LLAMA4, HF_MODERNBERT, HF_LLADA, HF_DREAM, HF_VISION;
 extern const HfWord HF_ACTIVATIONS[], HF_GPT_ACTIVATIONS[], HF_ALL_FULL[], HF_EVERY_OTHER[];
 extern const char *const HF_NO_FREQUENCIES[]; /* what older files have of rotary positions */
 

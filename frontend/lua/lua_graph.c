@@ -4,6 +4,7 @@
 #include "frontend/lua/lua_product.h"
 #include "frontend/lua/lua_sandbox.h"
 #include "ir/class_names.h"
+#include "ir/image_rule.h"
 #include "ir/op.h"
 
 #include <inttypes.h>
@@ -424,9 +425,39 @@ static void check_classes(lua_State *lua, const Node *node, double label) {
                  CLASS_MOST_BETWEEN);
 }
 
+/* Images among the tokens (ir/image_rule.h). */
+static void check_images(lua_State *lua, const Node *node, double label) {
+    static const AttrKey OTHERS[] = {ATTR_rate, ATTR_start, ATTR_classes, ATTR_groups, ATTR_by};
+    const Graph *graph = script_graph(lua)->graph;
+    int64_t patches, pixel;
+    ImageRule rule;
+    if (!image_rule_is_there(node)) return;
+    const char *wrong = image_rule_read(node, &rule);
+    if (label != -1) wrong = "images go with value = -1";
+    for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]) && !wrong; i++) {
+        if (node_attr(node, OTHERS[i])) wrong = "images do not go with other kinds of data";
+    }
+    if (wrong) script_error(lua, "label_share: %s", wrong);
+    if (!graph_image_pixels(graph, &patches, &pixel)) {
+        script_error(lua, "label_share: images are of a model whose axes have 'patches' and "
+                          "'pixel', what it sees of them");
+    }
+    if (patches == rule.patches && pixel == rule.pixel) return;
+    script_error(lua,
+                 "label_share: images=%" PRId64 " of %" PRId64 " x %" PRId64
+                 " pixels in patches of "
+                 "%" PRId64 " x %" PRId64 " have patches=%" PRId64 " of pixel=%" PRId64
+                 " numbers; the model's axes have %" PRId64 " and %" PRId64
+                 ": --set patches=%" PRId64 ", --set pixel=%" PRId64,
+                 rule.images, rule.side, rule.side, rule.patch, rule.patch, rule.patches,
+                 rule.pixel, patches, pixel, rule.patches, rule.pixel);
+}
+
 static bool has_same_data(const Node *a, const Node *b) {
-    static const AttrKey KEYS[] = {ATTR_mask, ATTR_start, ATTR_eos,    ATTR_pad,   ATTR_first,
-                                   ATTR_by,   ATTR_each,  ATTR_groups, ATTR_count, ATTR_length};
+    static const AttrKey KEYS[] = {ATTR_mask,       ATTR_start,  ATTR_eos,         ATTR_pad,
+                                   ATTR_first,      ATTR_by,     ATTR_each,        ATTR_groups,
+                                   ATTR_count,      ATTR_length, ATTR_image_token, ATTR_images,
+                                   ATTR_image_side, ATTR_patch,  ATTR_image_tokens};
     bool same = node_float(a, ATTR_rate, -1) == node_float(b, ATTR_rate, -1) &&
                 node_float(a, ATTR_span, -1) == node_float(b, ATTR_span, -1) &&
                 node_float(a, ATTR_smoothing, 0) == node_float(b, ATTR_smoothing, 0) &&
@@ -447,6 +478,7 @@ static void check_label_share(lua_State *lua, const Node *node) {
     }
     check_hiding(lua, node, label);
     check_classes(lua, node, label);
+    check_images(lua, node, label);
     for (int n = 0; n < node->id; n++) {
         const Node *other = graph->nodes[n];
         if (other->op != OP_LABEL_SHARE) continue;

@@ -82,6 +82,9 @@ int script_complete_parts(lua_State *lua, OpKind op, Value *inputs, int n_inputs
                           int n_attrs) {
     const Attr *to = find_attr(attrs, n_attrs, ATTR_to);
     const Attr *axis = find_attr(attrs, n_attrs, ATTR_axis);
+    if (op == OP_REGROUP && to && to->axes.count == 2) {
+        return complete_size(lua, op, ATTR_count, to->axes.items[1], attrs, n_attrs);
+    }
     bool counted = op == OP_NARROW || op == OP_PAD || op == OP_TOP;
     if (op == OP_CONCAT) {
         repeat_operands(lua, inputs, n_inputs, find_attr(attrs, n_attrs, ATTR_over));
@@ -147,9 +150,9 @@ void script_check_parts(lua_State *lua, const Node *node) {
     if (node->op == OP_NARROW || node->op == OP_CONCAT) check_positions(lua, node);
     bool routed = node->op == OP_DISPATCH || node->op == OP_COMBINE || node->op == OP_SLOT_DOT;
     if (routed) check_tables(lua, node);
-    if (node->op != OP_CONCAT && node->op != OP_RENAME) return;
+    if (node->op != OP_CONCAT && node->op != OP_RENAME && node->op != OP_REGROUP) return;
     ScriptGraph *script = script_graph(lua);
-    int to = parts_to(node);
+    int to = node_attr(node, ATTR_to)->axes.items[0];
     int64_t made = node->types[0].dims[type_find_axis(&node->types[0], to)];
     if (made == script->axis_sizes[to]) return;
     script_error(lua, "%s: axis '%s' is %" PRId64 "; the operand%s %" PRId64, OPS[node->op].name,

@@ -34,6 +34,8 @@ extern const char embedded_nn_embed_lua[];
 extern const size_t embedded_nn_embed_lua_bytes;
 extern const char embedded_nn_distill_lua[];
 extern const size_t embedded_nn_distill_lua_bytes;
+extern const char embedded_nn_vision_lua[];
+extern const size_t embedded_nn_vision_lua_bytes;
 extern const char embedded_optim_lua[];
 extern const size_t embedded_optim_lua_bytes;
 extern const char embedded_optim_rules_lua[];
@@ -53,6 +55,7 @@ static const EmbeddedScript LIBRARIES[] = {
     {"nn_classes", "nn_classes.lua", embedded_nn_classes_lua, &embedded_nn_classes_lua_bytes, true},
     {"nn_embed", "nn_embed.lua", embedded_nn_embed_lua, &embedded_nn_embed_lua_bytes, true},
     {"nn_distill", "nn_distill.lua", embedded_nn_distill_lua, &embedded_nn_distill_lua_bytes, true},
+    {"nn_vision", "nn_vision.lua", embedded_nn_vision_lua, &embedded_nn_vision_lua_bytes, true},
     {"optim", "optim.lua", embedded_optim_lua, &embedded_optim_lua_bytes, true},
     {"optim_rules", "optim_rules.lua", embedded_optim_rules_lua, &embedded_optim_rules_lua_bytes,
      true},

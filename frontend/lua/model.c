@@ -16,13 +16,13 @@ static const int64_t MAX_BATCH = INT64_C(1) << 31;
 
 extern const char embedded_bert_lua[], embedded_deepseek_lua[], embedded_gemma_lua[],
     embedded_gpt_lua[], embedded_gptoss_lua[], embedded_hybrid_lua[], embedded_kimi_lua[],
-    embedded_llama_lua[], embedded_llama4_lua[], embedded_modernbert_lua[], embedded_moe_lua[],
-    embedded_neox_lua[], embedded_t5_lua[];
+    embedded_llama_lua[], embedded_llama4_lua[], embedded_llava_lua[], embedded_modernbert_lua[],
+    embedded_moe_lua[], embedded_neox_lua[], embedded_t5_lua[];
 extern const size_t embedded_bert_lua_bytes, embedded_deepseek_lua_bytes, embedded_gemma_lua_bytes,
     embedded_gpt_lua_bytes, embedded_gptoss_lua_bytes, embedded_hybrid_lua_bytes,
     embedded_kimi_lua_bytes, embedded_llama_lua_bytes, embedded_llama4_lua_bytes,
-    embedded_modernbert_lua_bytes, embedded_moe_lua_bytes, embedded_neox_lua_bytes,
-    embedded_t5_lua_bytes;
+    embedded_llava_lua_bytes, embedded_modernbert_lua_bytes, embedded_moe_lua_bytes,
+    embedded_neox_lua_bytes, embedded_t5_lua_bytes;
 static const EmbeddedScript SHIPPED[] = {
     {"bert", "models/bert.lua", embedded_bert_lua, &embedded_bert_lua_bytes, false},
     {"deepseek", "models/deepseek.lua", embedded_deepseek_lua, &embedded_deepseek_lua_bytes, false},
@@ -33,6 +33,7 @@ static const EmbeddedScript SHIPPED[] = {
     {"kimi", "models/kimi.lua", embedded_kimi_lua, &embedded_kimi_lua_bytes, false},
     {"llama", "models/llama.lua", embedded_llama_lua, &embedded_llama_lua_bytes, false},
     {"llama4", "models/llama4.lua", embedded_llama4_lua, &embedded_llama4_lua_bytes, false},
+    {"llava", "models/llava.lua", embedded_llava_lua, &embedded_llava_lua_bytes, false},
     {"modernbert", "models/modernbert.lua", embedded_modernbert_lua, &embedded_modernbert_lua_bytes,
      false},
     {"moe", "models/moe.lua", embedded_moe_lua, &embedded_moe_lua_bytes, false},
@@ -121,15 +122,17 @@ static int64_t declared_size(lua_State *lua, const Loading *loading, const char 
     sandbox_fail(lua);
 }
 
-/* tokens or labels: i32[batch, seq]; what an encoder reads: i32[batch, source] */
-static Value add_input(lua_State *lua, Loading *loading, const char *name, const char *positions) {
+/* tokens or labels: i32[batch, seq]; what an encoder reads: i32[batch, source]; images: i32[batch,
+ * patches, pixel]. `numbers`: the last axis, or NULL. */
+static Value add_input(lua_State *lua, Loading *loading, const char *name, const char *positions,
+                       const char *numbers) {
     Graph *graph = loading->script.graph;
-    int batch = axis_find(&graph->axes, "batch", 5);
-    int seq = axis_find(&graph->axes, positions, (int)strlen(positions));
-    Type type = {.dtype = DTYPE_I32,
-                 .rank = 2,
-                 .axes = {batch, seq},
-                 .dims = {loading->script.axis_sizes[batch], loading->script.axis_sizes[seq]}};
+    const char *const names[] = {"batch", positions, numbers};
+    Type type = {.dtype = DTYPE_I32, .rank = numbers ? 3 : 2};
+    for (int i = 0; i < type.rank; i++) {
+        type.axes[i] = axis_find(&graph->axes, names[i], (int)strlen(names[i]));
+        type.dims[i] = loading->script.axis_sizes[type.axes[i]];
+    }
     Attr attr = attr_string(ATTR_name, name);
     Node *node = graph_add(graph,
                            &(NodeSpec){.op = OP_INPUT,
@@ -256,8 +259,14 @@ static Value distill(lua_State *lua, const Loading *loading, int m, Value loss) 
     return script_to_value(lua, -1);
 }
 
-/* Calls loss(m, tokens, labels), or with an axis `source` loss(m, tokens, labels, source), and
- * makes its result the output "loss". */
+static bool has_axis(const Loading *loading, const char *name) {
+    const Setting *setting = settings_find(&loading->description.settings, name);
+    return setting && setting->is_axis;
+}
+
+/* Calls loss(m, tokens, labels), or with an axis `source` loss(m, tokens, labels, source), with
+ * axes `patches` and `pixel` one more behind that, pixels, and makes its result the output "loss".
+ */
 static void run_loss(lua_State *lua, Loading *loading) {
     ModelDescription *description = &loading->description;
     Diag *diag = sandbox_of(lua)->diag;
@@ -273,12 +282,18 @@ static void run_loss(lua_State *lua, Loading *loading) {
     const int m = lua_gettop(lua) - 1;
     lua_pushvalue(lua, -1);
     lua_insert(lua, m);
-    const Setting *source = settings_find(&description->settings, "source");
-    bool has_source = source && source->is_axis;
-    script_push_value(lua, add_input(lua, loading, "tokens", "seq"));
-    script_push_value(lua, add_input(lua, loading, "labels", "seq"));
-    if (has_source) script_push_value(lua, add_input(lua, loading, "source", "source"));
-    lua_call(lua, has_source ? 4 : 3, 1);
+    int n_inputs = 2;
+    script_push_value(lua, add_input(lua, loading, "tokens", "seq", NULL));
+    script_push_value(lua, add_input(lua, loading, "labels", "seq", NULL));
+    if (has_axis(loading, "source")) {
+        script_push_value(lua, add_input(lua, loading, "source", "source", NULL));
+        n_inputs++;
+    }
+    if (has_axis(loading, "patches") && has_axis(loading, "pixel")) {
+        script_push_value(lua, add_input(lua, loading, "pixels", "patches", "pixel"));
+        n_inputs++;
+    }
+    lua_call(lua, 1 + n_inputs, 1);
     Value loss = script_to_value(lua, -1);
     check_loss(lua, loading, loss);
     loss = distill(lua, loading, m, loss);

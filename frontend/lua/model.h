@@ -1,7 +1,8 @@
 /* Model: what a Lua script describes, lowered to a forward graph ending in output "loss".
  *
  * The graph has axes batch, seq, ...; inputs "tokens" and "labels" i32[batch, seq], with
- * an axis source "source" i32[batch, source]; outputs "loss"
+ * an axis source "source" i32[batch, source], with axes patches and pixel "pixels"
+ * i32[batch, patches, pixel]; outputs "loss"
  * (scalar, mean over the micro-batch's tokens) and "logits". Blocks are numbered 0..n_blocks-1;
  * names inside a block contain '#' for the block number ("blocks.#.attn.wq").
  */

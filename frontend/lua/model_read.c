@@ -155,8 +155,8 @@ static bool is_recipe_name(const char *name) {
 }
 
 static void add_setting(const Reader *reader, const char *name, bool is_axis) {
-    static const char *const AXES[] = {"ffn",   "head", "heads",  "kv_heads",
-                                       "model", "seq",  "source", "vocab"};
+    static const char *const AXES[] = {"ffn",     "head",  "heads", "kv_heads", "model",
+                                       "patches", "pixel", "seq",   "source",   "vocab"};
     SettingTable *table = &reader->description->settings;
     const char *what = is_axis ? "axis" : "setting";
     Setting value = {.name = name};

@@ -485,6 +485,22 @@ local function check_diffusion(o, n_labels)
   return -1
 end
 
+-- Labels are -1 where no text is to be said.
+local function check_images(o, n_labels)
+  if o.ignore or o.masked_lm or o.from_source or o.diffusion then
+    fail("cross_entropy: 'images', 'diffusion', 'ignore', 'masked_lm' and 'from_source': one of "
+      .. "them")
+  end
+  if type(o.images) ~= "table" then
+    fail("cross_entropy: 'images' must be a table, as nn.vision's data")
+  end
+  if not is_token(o.images.token, n_labels) then
+    fail("cross_entropy: images' 'token' must be a token, a whole number from 0 to %d, not %s",
+      n_labels - 1, tostring(o.images.token))
+  end
+  return -1
+end
+
 local function mean_of(x)
   local count = 1
   for _, axis in ipairs(x.axes) do count = count * x:dim(axis) end
@@ -507,7 +523,8 @@ end
 -- a share of each row's tokens, drawn for the row, behind the token `mask`, and a hidden one's loss
 -- counts 1 / share times: LLaDA's objective, Nie et al. 2025, equation 3, for attention that is not
 -- causal; with `shifted` a position says the next one's token, as in Dream; with `by_row` rows
--- count alike, however many of their tokens can be hidden), z (this times the square of the logits'
+-- count alike, however many of their tokens can be hidden), images (nn.vision's data: rows have
+-- images in the places of a token), z (this times the square of the logits'
 -- log-sum-exp is added to each position's loss: PaLM's z-loss, Chowdhery et al. 2022, section 5;
 -- they take 1e-4), beside (losses, as nn.moe's [batch], whose mean is added)
 function nn.cross_entropy(m, logits, labels, vocab, options)
@@ -515,13 +532,14 @@ function nn.cross_entropy(m, logits, labels, vocab, options)
   vocab = vocab or "vocab"
   local o = read_options("cross_entropy", options,
     { output = NONE, weight = NONE, ignore = NONE, masked_lm = NONE, from_source = NONE,
-      diffusion = NONE, z = NONE, beside = NONE })
+      diffusion = NONE, images = NONE, z = NONE, beside = NONE })
   local output = o.output
   if o.z then check_coefficient("cross_entropy", "z", o.z, true) end
   if type(o.weight) == "number" then check_coefficient("cross_entropy", "weight", o.weight) end
   if o.masked_lm then o.ignore = check_masked_lm(o, logits:dim(vocab)) end
   if o.from_source then o.ignore = check_from_source(o, logits:dim(vocab)) end
   if o.diffusion then o.ignore = check_diffusion(o, logits:dim(vocab)) end
+  if o.images then o.ignore = check_images(o, logits:dim(vocab)) end
   if output ~= false then m:output(output or "logits", logits) end
   local each = ops.cross_entropy{ logits, labels, axis = vocab }
   if o.z and o.z > 0 then
@@ -542,12 +560,17 @@ function nn.cross_entropy(m, logits, labels, vocab, options)
   local mean = mean_of(each)
   if o.ignore then
     local hidden = o.masked_lm or o.from_source or o.diffusion or {}
-    local shift, each_row
+    local images, shift, each_row = o.images or {}, nil, nil
     if o.diffusion then shift, each_row = hidden.shifted and 1 or 0, hidden.by_row and 1 or 0 end
     mean = mean / ops.label_share{ value = o.ignore, rate = hidden.rate,
                                    mask = hidden.mask or hidden.sentinel, span = hidden.span,
                                    start = hidden.start, eos = hidden.eos, pad = hidden.pad,
-                                   by = shift, each = each_row }
+                                   by = shift, each = each_row,
+                                   image_token = images.token, images = images.images,
+                                   image_side = images.side, patch = images.patch,
+                                   image_tokens = images.tokens, image_fit = images.fit,
+                                   image_filter = images.filter, image_before = images.before,
+                                   image_after = images.after, image_mean = images.mean }
   end
   return o.beside and mean + mean_of(o.beside) or mean
 end
@@ -574,6 +597,8 @@ require "nn_policy".add(nn, of_texts)
 require "nn_embed".add(nn, of_texts)
 require "nn_classes".add(nn, of_texts)
 require "nn_distill".add(nn, of_texts)
+require "nn_vision".add(nn, { fail = fail, STD = STD, check_model = check_model,
+  check_arguments = check_arguments })
 
 local function fail_unknown_layer(_, name)
   local known = {}

@@ -44,6 +44,16 @@ function ops.mul(args) end
 ---@field groups? integer
 ---@field count? integer
 ---@field length? integer
+---@field image_token? integer
+---@field images? integer
+---@field image_side? integer
+---@field patch? integer
+---@field image_tokens? integer
+---@field image_fit? string
+---@field image_filter? string
+---@field image_before? string
+---@field image_after? string
+---@field image_mean? string
 
 ---How many of the labels of the whole global batch are not `value`, as a share of all: a scalar,
 ---counted before each step. One `value` for a model; -1 is what the data's masks leave out. With
@@ -53,8 +63,11 @@ function ops.mul(args) end
 ---and labels ("sets" or "numbers" of the classes), or weights and smoothing.
 ---With `groups`, `count`, `length`, first and pad a label says which text of a row's it stands for,
 ---as nn.embed's. With `mask` and `by` the data hide tokens as nn.cross_entropy's diffusion has it.
+---With `image_token` and its like rows have images, as nn.cross_entropy's images has it.
 ---@param args perilune.LabelShareArgs value; perhaps rate, mask, span, start, eos, pad, classes,
----or by and each, or groups, count and length
+---or by and each, or groups, count and length, or all of
+--- image_token images image_side patch image_tokens image_fit image_filter image_before
+--- image_after image_mean
 ---@return perilune.Value
 function ops.label_share(args) end
 
@@ -208,6 +221,12 @@ function ops.number(args) end
 ---@return perilune.Value
 function ops.ngram(args) end
 
+---tokens i32[..., axis] -> alike: of a position that has the token how many before it have it, of
+---others -1. (nn.place_images)
+---@param args { [1]: perilune.Value, axis: string, token: integer }
+---@return perilune.Value
+function ops.occurrence(args) end
+
 ---Zeroes elements with probability p, divides the others by 1 - p.
 ---`key` is numbered by itself where it is left out.
 ---Attributes first and count are for what the planner makes of lanes, and refused in models.
@@ -272,6 +291,12 @@ function ops.shift(args) end
 ---@param args { [1]: perilune.Value, axis: "batch", from: 0|1, into: 0|1 }
 ---@return perilune.Value
 function ops.of_pairs(args) end
+
+---The same numbers, of which one axis, `over`, is two, `to`, or two side by side are one. Sizes are
+---those that the axes of `to` have; a sequence and the batch stay as they are.
+---@param args { [1]: perilune.Value, over: string|string[], to: string|string[], count?: integer }
+---@return perilune.Value
+function ops.regroup(args) end
 
 ---The same numbers; axis `axis` is called `to`, which has its size. (Keys beside queries.)
 ---@param args { [1]: perilune.Value, axis: string, to: string }

@@ -44,7 +44,7 @@ static bool fail(const Joiner *j, const char *why) {
 /* --- what both have --- */
 
 static bool is_of_both(const char *axis) {
-    static const char *const BOTH[] = {"batch", "seq", "source", "vocab"};
+    static const char *const BOTH[] = {"batch", "seq", "source", "vocab", "patches", "pixel"};
     for (size_t i = 0; i < sizeof(BOTH) / sizeof(BOTH[0]); i++) {
         if (strcmp(axis, BOTH[i]) == 0) return true;
     }

@@ -46,6 +46,28 @@ bool infer_cache_append(Graph *graph, Node *node, Diag *diag) {
     return true;
 }
 
+/* cache [sequences, context, ...], rows i32[batch], places i32[batch, seq] -> [batch, seq, ...] */
+bool infer_cache_read(Graph *graph, Node *node, Diag *diag) {
+    const Type *cache = value_type(node->inputs[0]), *places = value_type(node->inputs[2]);
+    if (places->rank != 2) return fail_operand(node, 2, diag, "must be i32[batch, seq]");
+    if (cache->rank < 2) return fail_operand(node, 0, diag, "must be [sequences, context, ...]");
+    if (!decode_check_numbers(node, 1, places, 1, diag) ||
+        !decode_check_numbers(node, 2, places, 2, diag)) {
+        return false;
+    }
+    Type out = *cache;
+    for (int i = 0; i < 2; i++) {
+        out.axes[i] = places->axes[i];
+        out.dims[i] = places->dims[i];
+        if (type_find_axis(cache, places->axes[i]) >= 0) {
+            return fail_operand(node, 0, diag, "must not have the places' axes");
+        }
+    }
+    (void)graph;
+    node->types[0] = out;
+    return true;
+}
+
 /* Values may have an axis of their own, and as many of it, in place of the keys' last. */
 static bool check_cached_values(const Node *node, const Type *keys, int64_t longest, Diag *diag) {
     const Type *k = value_type(node->inputs[1]), *v = value_type(node->inputs[2]);

@@ -454,6 +454,16 @@ bool infer_ngram(Graph *graph, Node *node, Diag *diag) {
     return true;
 }
 
+/* tokens i32[rows..., axis] -> the number of each among those that are the token, alike */
+bool infer_occurrence(Graph *graph, Node *node, Diag *diag) {
+    int64_t token = node_int(node, ATTR_token, -1);
+    if (!check_tokens(graph, node, diag)) return false;
+    node->types[0] = *value_type(node->inputs[0]);
+    if (token >= 0 && token <= INT32_MAX) return true;
+    diag_error(diag, node->loc, "occurrence: 'token' is %" PRId64 "; it must be a token", token);
+    return false;
+}
+
 bool infer_attention(Graph *graph, Node *node, Diag *diag) {
     if (!check_attention(graph, node, diag) || !check_scores(graph, node, diag)) return false;
     node->types[0] = with_last(value_type(node->inputs[0]), value_type(node->inputs[2]));

@@ -1,4 +1,5 @@
-/* Parts of an axis: narrow, pad, concat, shift, stack; an axis of another name; rows of pairs. */
+/* Parts of an axis: narrow, pad, concat, shift, stack; an axis of another name, or of two; rows of
+ * pairs. */
 #include "ir/ops/parts.h"
 
 #include <inttypes.h>
@@ -15,7 +16,7 @@ int parts_to(const Node *node) {
 }
 
 bool parts_has_axis(const Node *node, int axis) {
-    return axis == node_axis(node, ATTR_axis) || axis == parts_to(node) ||
+    return axis == node_axis(node, ATTR_axis) || node_over(node, ATTR_to, axis) ||
            node_over(node, ATTR_over, axis);
 }
 
@@ -288,6 +289,74 @@ bool infer_rename(Graph *graph, Node *node, Diag *diag) {
     return true;
 }
 
+/* The operand's place of the first axis of 'over', if both stand side by side; -1: they do not. */
+static int regrouped_place(const Node *node, const Type *in) {
+    const Attr *over = node_attr(node, ATTR_over);
+    int at = over && over->axes.count > 0 ? type_find_axis(in, over->axes.items[0]) : -1;
+    if (at < 0 || over->axes.count == 1) return at;
+    bool beside = at + 1 < in->rank && in->axes[at + 1] == over->axes.items[1];
+    return beside ? at : -1;
+}
+
+/* Of an axis two, or of two one. Which of these are divided nobody could say. */
+bool infer_regroup(Graph *graph, Node *node, Diag *diag) {
+    const Type *in = value_type(node->inputs[0]);
+    const Attr *over = node_attr(node, ATTR_over), *to = node_attr(node, ATTR_to);
+    int n_over = over ? over->axes.count : 0, n_to = to ? to->axes.count : 0;
+    int64_t count = node_int(node, ATTR_count, 0);
+    if (n_over + n_to != 3 || n_over < 1 || n_to < 1 || (n_to == 2) != (count > 0) ||
+        (n_to == 2 && to->axes.items[0] == to->axes.items[1]) ||
+        in->rank + n_to - n_over > MAX_RANK) {
+        diag_error(
+            diag, node->loc,
+            "regroup: makes two axes 'to', the second 'count' long, of one in 'over', or one "
+            "of two; values have at most %d axes",
+            MAX_RANK);
+        return false;
+    }
+    int at = regrouped_place(node, in);
+    if (at < 0 || (n_to == 2 && in->dims[at] % count != 0)) {
+        if (at < 0) {
+            diag_error(diag, node->loc,
+                       "regroup: the operand has not the axes of 'over', side by side");
+        } else {
+            diag_error(diag, node->loc,
+                       "regroup: axis '%s' is %" PRId64 ", no multiple of 'count', %" PRId64,
+                       axis_name(graph, in->axes[at]), in->dims[at], count);
+        }
+        return fail_made_here(node, 0, diag);
+    }
+    Type out = {.dtype = in->dtype};
+    for (int i = 0; i < in->rank; i++) {
+        if (i >= at && i < at + n_over) continue;
+        if (node_over(node, ATTR_to, in->axes[i])) {
+            diag_error(diag, node->loc, "regroup: the result would have axis '%s' twice",
+                       axis_name(graph, in->axes[i]));
+            return fail_made_here(node, 0, diag);
+        }
+    }
+    for (int i = 0; i < n_over; i++) {
+        if (!check_own_axis(graph, node, over->axes.items[i], diag)) return false;
+    }
+    for (int i = 0; i < at; i++) {
+        out.axes[out.rank] = in->axes[i];
+        out.dims[out.rank++] = in->dims[i];
+    }
+    for (int i = 0; i < n_to; i++) {
+        if (!check_own_axis(graph, node, to->axes.items[i], diag)) return false;
+        out.axes[out.rank] = to->axes.items[i];
+        out.dims[out.rank++] = n_to == 1 ? in->dims[at] * in->dims[at + 1]
+                               : i == 0  ? in->dims[at] / count
+                                         : count;
+    }
+    for (int i = at + n_over; i < in->rank; i++) {
+        out.axes[out.rank] = in->axes[i];
+        out.dims[out.rank++] = in->dims[i];
+    }
+    node->types[0] = out;
+    return true;
+}
+
 /* That a rank has whole pairs is seen where micro-batches are known: planner.c and the binders. */
 bool infer_of_pairs(Graph *graph, Node *node, Diag *diag) {
     int axis = node_axis(node, ATTR_axis);
@@ -364,6 +433,18 @@ void grad_rename(GradContext *ctx, const Node *node, const Value *douts, Value *
     dins[0] = grad_build(ctx, OP_RENAME, douts, 1, attrs, 2);
 }
 
+void grad_regroup(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    const Type *in = value_type(node->inputs[0]);
+    const Attr *over = node_attr(node, ATTR_over), *to = node_attr(node, ATTR_to);
+    Attr attrs[3] = {attr_axes(ATTR_over, to->axes.items, to->axes.count),
+                     attr_axes(ATTR_to, over->axes.items, over->axes.count)};
+    bool parts = over->axes.count == 2;
+    if (parts) {
+        attrs[2] = attr_int(ATTR_count, in->dims[type_find_axis(in, over->axes.items[1])]);
+    }
+    dins[0] = grad_build(ctx, OP_REGROUP, douts, 1, attrs, parts ? 3 : 2);
+}
+
 void grad_of_pairs(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
     Attr attrs[3] = {attr_axis(ATTR_axis, node_axis(node, ATTR_axis)),
                      attr_int(ATTR_from, node_int(node, ATTR_into, 0)),
@@ -411,6 +492,13 @@ int parts_moves(const Node *node, const Type *inputs, const Type *out, PartMove 
                               .to = node_int(node, ATTR_into, 0),
                               .count = 1,
                               .fills = true};
+        return 1;
+    }
+    if (node->op == OP_REGROUP) {
+        int at = regrouped_place(node, in);
+        int64_t inner = product(in, at, in->rank);
+        moves[0] = (PartMove){
+            .outer = product(in, 0, at), .n_in = 1, .n_out = 1, .inner = inner, .count = 1};
         return 1;
     }
     moves[0] = move_between(in, out, axis, node->op == OP_SHIFT ? axis : to);

@@ -1,5 +1,5 @@
-/* Parts of an axis (narrow, pad, concat, shift), an axis of another name (rename), rows of pairs
- * (of_pairs): which axes, and the moves that make the result.
+/* Parts of an axis (narrow, pad, concat, shift), an axis of another name (rename), or of two or one
+ * (regroup), rows of pairs (of_pairs): which axes, and the moves that make the result.
  *
  * A move copies `count` elements along the axis, from element `from` of an operand to element `to`
  * of the result, in each of `outer` rows of n_in and n_out elements of `inner` numbers. With

@@ -1,13 +1,15 @@
 /* Decoding: from a model's forward graph to a plan that writes a sequence position by position, or
  * says how likely one is.
  *
- * The plan has one program of three to five chunks, run one at a time as often as one likes:
+ * The plan has one program of three to six chunks, run one at a time as often as one likes:
  *   DECODE_READ           1 sequence,          `chunk` new positions, logits of one of them
  *   DECODE_READ_FEW       1 sequence,          DECODE_FEW of them at most, likewise
  *   DECODE_WRITE          `sequences` of them, 1 new position each, logits of it
  *   DECODE_READ_TOGETHER  as many new positions as DECODE_READ has, in rows of DECODE_PIECE, each
  *                         of any sequence, logits of one of each; a sequence may have several rows
  *   DECODE_SCORE          `sequences` of them, DECODE_SCORED new positions each, logits of them all
+ *   DECODE_LOOK           1 sequence: what becomes of its images goes to a cache [sequences, slots,
+ *                         ...] of its own, from which positions with placeholders have it
  * All append keys and values to the same caches [sequences, context, kv_heads, head] (of latent
  * attention latents, [sequences, context, rank]), which persist beside the weights, and attend to
  * what is there. There is no backward and no optimizer's state; in 16 bits weights are kept in them
@@ -47,15 +49,19 @@ typedef struct DecodeObstacle {
     const char *what; /* NULL: none */
 } DecodeObstacle;
 
-/* The model's nodes and what else there is, for all chunks, and the token that ends documents (-1:
- * none). NULL: an obstacle. */
-Graph *decode_graph(Arena *arena, const DecodeRequest *request, int64_t *out_separator,
+/* Tokens that mean something to those who give positions; -1: there is none. */
+typedef struct DecodeTokens {
+    int64_t separator, image; /* ends documents; has an image's vector in its place */
+} DecodeTokens;
+
+/* The model's nodes and what else there is, for all chunks. NULL: an obstacle. */
+Graph *decode_graph(Arena *arena, const DecodeRequest *request, DecodeTokens *out_tokens,
                     DecodeObstacle *out);
+
+int decode_count_chunks(const DecodeRequest *request, bool looks); /* at images */
 
 /* NULL: an obstacle, or, reported, a plan that is none. */
 Plan *decode_plan(Arena *arena, const DecodeRequest *request, DecodeObstacle *out, Diag *diag);
-
-int decode_count_chunks(const DecodeRequest *request);
 
 /* Does an axis of the graph's parameters or places within documents have as many elements as a
  * sequence has positions, so that no longer one can be written? */

@@ -22,6 +22,10 @@ typedef struct Facts {
     bool *needed, *moves, *feeds;
     bool *reads_second;    /* is more than its first result read? */
     const Node *documents; /* NULL: there are none */
+    /* Of a model that sees images: by node, is it made of pixels alone? What counts placeholders,
+     * and the product that puts vectors in their places. */
+    bool *looks, *sees; /* sees: are the vectors made of it? */
+    const Node *occurrence, *placed;
 } Facts;
 
 static void refuse(DecodeObstacle *out, const Node *node, const char *what, Arena *arena) {
@@ -73,6 +77,89 @@ static void find_moving(Facts *f) {
     }
 }
 
+static const Node *behind_casts(const Node *node) {
+    while (op_is_cast(node->op)) node = node->inputs[0].node;
+    return node;
+}
+
+static bool has_number(const Node *node, OpKind op, double value) {
+    return node->op == op && node_float(node, ATTR_value, 0) == value;
+}
+
+/* 1 - less(occurrence, 0) */
+static bool tells_placeholders(const Node *node, const Node *occurrence) {
+    const Node *neg = has_number(node, OP_OFFSET, 1) ? node->inputs[0].node : NULL;
+    const Node *less = neg && neg->op == OP_NEG ? neg->inputs[0].node : NULL;
+    return less && less->op == OP_LESS && less->inputs[0].node == occurrence &&
+           has_number(less->inputs[1].node, OP_CONST, 0);
+}
+
+/* equal(at, put(at, occurrence)), where at = number(occurrence) + 1, in either order: of positions
+ * that are placeholders, the vector that each has. */
+static const Node *find_put(const Node *equal, const Node **out_occurrence) {
+    for (int i = 0; equal->op == OP_EQUAL && i < 2; i++) {
+        const Node *put = equal->inputs[i].node, *at = equal->inputs[1 - i].node;
+        if (put->op != OP_PUT || put->inputs[0].node != at || !has_number(at, OP_OFFSET, 1)) {
+            continue;
+        }
+        const Node *number = at->inputs[0].node, *occurrence = put->inputs[1].node;
+        if (occurrence->op != OP_OCCURRENCE || number->op != OP_NUMBER ||
+            number->inputs[0].node != occurrence) {
+            continue;
+        }
+        *out_occurrence = occurrence;
+        return put;
+    }
+    return NULL;
+}
+
+/* Is it nn.place_images' product, of which position has which of the vectors [batch, slots, ...],
+ * by their numbers alone, and the vectors? What tells so is not needed then. */
+static bool places(Facts *f, const Node *node) {
+    if (node->op != OP_MATMUL || node->n_inputs != 2) return false;
+    const Node *member = behind_casts(node->inputs[0].node), *occurrence;
+    const Type *vectors = value_type(node->inputs[1]);
+    if (member->op != OP_MUL || !f->looks[node->inputs[1].node->id]) return false;
+    for (int i = 0; i < 2; i++) {
+        const Node *equal = member->inputs[i].node, *put = find_put(equal, &occurrence);
+        if (!put || !tells_placeholders(member->inputs[1 - i].node, occurrence)) continue;
+        const int slots = node_axis(put, ATTR_axis);
+        if (vectors->rank < 2 || vectors->axes[0] != f->batch || vectors->axes[1] != slots ||
+            !node_over(node, ATTR_over, slots) || node_attr(node, ATTR_over)->axes.count != 1) {
+            continue;
+        }
+        for (const Node *of = node->inputs[0].node; of != member; of = of->inputs[0].node) {
+            f->needed[of->id] = false;
+        }
+        f->needed[member->id] = f->needed[equal->id] = f->needed[put->id] = false;
+        return true;
+    }
+    return false;
+}
+
+/* What is made of pixels, whatever the tokens are, up to the product that places it. */
+static void find_looking(Facts *f, DecodeObstacle *out, Arena *arena) {
+    for (int n = 0; n < f->graph->n_nodes; n++) {
+        const Node *node = f->graph->nodes[n];
+        if (!f->needed[n]) continue;
+        f->looks[n] =
+            node->op == OP_INPUT && strcmp(node_string(node, ATTR_name), INPUT_PIXELS) == 0;
+        for (int i = 0; i < node->n_inputs; i++) f->looks[n] |= f->looks[node->inputs[i].node->id];
+        if (!f->looks[n] || !has_axis(node, f->seq)) continue;
+        f->looks[n] = false;
+        if (f->placed || !places(f, node)) refuse(out, node, "what is seen goes elsewhere", arena);
+        f->placed = node;
+    }
+    if (f->placed) f->sees[f->placed->inputs[1].node->id] = true;
+    for (int n = f->graph->n_nodes - 1; n >= 0; n--) {
+        const Node *node = f->graph->nodes[n];
+        for (int i = 0; f->sees[n] && i < node->n_inputs; i++) {
+            f->sees[node->inputs[i].node->id] = true;
+        }
+        if (f->sees[n] && has_axis(node, f->seq)) refuse(out, node, "is seen", arena);
+    }
+}
+
 /* Does an attribute say that the op works along the axis? A transpose names all it has. */
 static bool works_along(const Node *node, int axis) {
     for (int i = 0; i < node->n_attrs; i++) {
@@ -96,6 +183,8 @@ static void check_leaf(Facts *f, const Node *node, DecodeObstacle *out, Arena *a
         const char *name = node_string(node, ATTR_name);
         if (strcmp(name, "source") == 0) {
             refuse(out, node, "an encoder reads the prompt", arena);
+        } else if (f->looks[node->id]) {
+            return;
         } else if (strcmp(name, "tokens") != 0) {
             refuse(out, node, "the logits depend on labels", arena);
         }
@@ -110,6 +199,12 @@ static void check_node(Facts *f, const Node *node, DecodeObstacle *out, Arena *a
     const Type *in = node->n_inputs ? value_type(node->inputs[0]) : NULL;
     if (OPS[node->op].flags & LEAF) {
         check_leaf(f, node, out, arena);
+        return;
+    }
+    if (f->looks[node->id]) {
+        if (OPS[node->op].flags & (COLLECTIVE | EFFECT) || works_along(node, f->batch)) {
+            refuse(out, node, "looks at other sequences' images", arena);
+        }
         return;
     }
     switch (node->op) {
@@ -142,10 +237,24 @@ static void check_node(Facts *f, const Node *node, DecodeObstacle *out, Arena *a
         f->documents = node;
         return;
     }
+    case OP_OCCURRENCE: {
+        const Node *other = f->occurrence;
+        if (node->inputs[0].node->op != OP_INPUT) {
+            refuse(out, node, "of something else than the tokens", arena);
+        } else if (other && node_int(other, ATTR_token, 0) != node_int(node, ATTR_token, 0)) {
+            refuse(out, node, "the second kind of tokens that are counted", arena);
+        }
+        f->occurrence = node;
+        return;
+    }
     case OP_OUTPUT:
         if (in->rank != 3 || !begins(in, f->batch, f->seq) || in->dims[2] != f->vocab) {
             refuse(out, node, "'logits' is not [batch, seq, vocab]", arena);
         }
+        return;
+    case OP_TAKE:
+    case OP_PUT: /* along their last axes, which their attributes do not name */
+        if (in->axes[in->rank - 1] == f->seq) refuse(out, node, "looks at other positions", arena);
         return;
     case OP_ROUTE: return; /* of each position, as nothing is dropped */
     default: break;
@@ -186,12 +295,15 @@ static bool find_facts(const DecodeRequest *request, Arena *arena, Facts *f, Dec
                  .needed = ARENA_ARRAY(arena, bool, graph->n_nodes + 1),
                  .moves = ARENA_ARRAY(arena, bool, graph->n_nodes + 1),
                  .feeds = ARENA_ARRAY(arena, bool, graph->n_nodes + 1),
-                 .reads_second = ARENA_ARRAY(arena, bool, graph->n_nodes + 1)};
+                 .reads_second = ARENA_ARRAY(arena, bool, graph->n_nodes + 1),
+                 .looks = ARENA_ARRAY(arena, bool, graph->n_nodes + 1),
+                 .sees = ARENA_ARRAY(arena, bool, graph->n_nodes + 1)};
     *out = (DecodeObstacle){NO_LOC, NULL};
     if (!find_needed(f)) {
         out->what = "the model has no output 'logits'";
         return false;
     }
+    find_looking(f, out, arena);
     for (int n = 0; n < graph->n_nodes; n++) {
         if (f->needed[n]) check_node(f, graph->nodes[n], out, arena);
     }
@@ -260,18 +372,24 @@ static Value add_value(Deriver *d, const Node *like, OpKind op, const Value *inp
     return node ? node_value(node, 0) : NO_VALUE;
 }
 
-static bool add_input(Deriver *d, DecodeInput input, bool per_position) {
+/* Numbers of the rows of the batch; with an axis, of its elements in each. */
+static bool add_input_of(Deriver *d, DecodeInput input, int axis, int64_t size) {
     const Facts *f = d->facts;
-    Type type = {.dtype = DTYPE_I32, .rank = per_position ? 2 : 1};
+    Type type = {.dtype = DTYPE_I32, .rank = axis < 0 ? 1 : 2};
     type.axes[0] = f->batch;
-    type.axes[1] = f->seq;
+    type.axes[1] = axis;
     type.dims[0] = d->batch;
-    type.dims[1] = d->seq;
+    type.dims[1] = size;
     Attr name = attr_string(ATTR_name, decode_input_name(input));
     const Node like = {.block = NO_BLOCK, .loc = f->logits->loc};
     Node *node = add(d, &like, OP_INPUT, NULL, 0, &name, 1, &type);
     if (node) d->inputs[input] = node_value(node, 0);
     return node != NULL;
+}
+
+static bool add_input(Deriver *d, DecodeInput input) {
+    const bool per_row = input == DECODE_ROWS || input == DECODE_LAST;
+    return add_input_of(d, input, per_row ? -1 : d->facts->seq, d->seq);
 }
 
 static Value select_last(Deriver *d, Value value, const Node *like) {
@@ -432,16 +550,19 @@ static Node *add_like(Deriver *d, const Node *node, bool last) {
         inputs[i] = find_value(d, node->inputs[i], last);
         if (!inputs[i].node) return NULL;
     }
-    if (node->op == OP_ROTARY) inputs[n_inputs++] = find_input(d, DECODE_PLACES, last, node);
+    const bool looks = d->facts->looks[node->id];
+    if (node->op == OP_ROTARY && !looks)
+        inputs[n_inputs++] = find_input(d, DECODE_PLACES, last, node);
     memcpy(attrs, node->attrs, sizeof(Attr) * (size_t)node->n_attrs);
-    for (int i = 0; i < node->n_attrs; i++) {
-        if (node->op == OP_ROUTE && attrs[i].key == ATTR_slots) attrs[i].i = seq;
+    const int n_attrs = node->op == OP_ATTENTION ? attention_undropped(node, attrs) : node->n_attrs;
+    for (int i = 0; i < n_attrs; i++) {
+        if (node->op == OP_ROUTE && !looks && attrs[i].key == ATTR_slots) attrs[i].i = seq;
     }
     for (int i = 0; i < type.rank; i++) {
         if (type.axes[i] == d->facts->batch) type.dims[i] = d->batch;
         if (type.axes[i] == d->facts->seq) type.dims[i] = seq;
     }
-    return add(d, node, node->op, inputs, n_inputs, attrs, node->n_attrs, &type);
+    return add(d, node, node->op, inputs, n_inputs, attrs, n_attrs, &type);
 }
 
 /* The layer with what its cache has, which is then what it leaves there. */
@@ -497,6 +618,59 @@ static Node *add_convolve(Deriver *d, const Node *node) {
     return go_on(d, node, OP_CACHE_CONVOLVE, inputs, places >= 0 ? 6 : 5, last);
 }
 
+/* The cache of what is seen, [sequences, slots, ...]. */
+static Value vectors_cache(Deriver *d) {
+    const Node *placed = d->facts->placed;
+    Value *cache = value_map_at(&d->caches, node_value((Node *)placed, 0));
+    Type type = *value_type(placed->inputs[1]);
+    type.axes[1] = graph_axis(d->out, "slots", 5);
+    return make_cache(d, placed, type, cache) ? *cache : NO_VALUE;
+}
+
+/* Of each position its image's vector, or zeros. */
+static Node *add_placed(Deriver *d, const Node *node, bool last) {
+    const Value read[3] = {vectors_cache(d), d->inputs[DECODE_ROWS],
+                           find_input(d, DECODE_OCCURRENCES, last, node)};
+    return add_value(d, node, OP_CACHE_READ, read, 3, NULL, 0).node;
+}
+
+static bool add_seen(Deriver *d, const Node *node) {
+    const Value self = node_value((Node *)node, 0);
+    if (node->op == OP_DROPOUT || node->op == OP_STOP_GRADIENT) {
+        *value_map_at(&d->full, self) = find_value(d, node->inputs[0], false);
+        return true;
+    }
+    Node *made = add_like(d, node, false);
+    for (int o = 0; made && o < node->n_outputs; o++) {
+        *value_map_at(&d->full, node_value((Node *)node, o)) = node_value(made, o);
+    }
+    return made != NULL;
+}
+
+/* The images of one sequence; the result, which shows that it is done, is the first vector. */
+static bool add_looking(Deriver *d) {
+    const Facts *f = d->facts;
+    const Value vectors = f->placed->inputs[1];
+    const Type *type = value_type(vectors);
+    if (!add_input_of(d, DECODE_PLACES, type->axes[1], type->dims[1]) ||
+        !add_input(d, DECODE_ROWS) || !add_input(d, DECODE_OCCURRENCES)) {
+        return false;
+    }
+    for (int n = 0; n < f->graph->n_nodes; n++) {
+        const Node *node = f->graph->nodes[n];
+        const bool leaf = OPS[node->op].flags & PERSISTENT;
+        if (!f->sees[n]) continue;
+        if (leaf ? !add_leaf(d, node) : !add_seen(d, node)) return false;
+    }
+    const Value append[4] = {vectors_cache(d), *value_map_at(&d->full, vectors),
+                             d->inputs[DECODE_ROWS], d->inputs[DECODE_PLACES]};
+    const Value kept = add_value(d, f->placed, OP_CACHE_APPEND, append, 4, NULL, 0);
+    const Value read[3] = {kept, d->inputs[DECODE_ROWS], d->inputs[DECODE_OCCURRENCES]};
+    const Value first = add_value(d, f->placed, OP_CACHE_READ, read, 3, NULL, 0);
+    const Attr name = attr_string(ATTR_name, "seen");
+    return first.node && add(d, f->logits, OP_OUTPUT, &first, 1, &name, 1, NULL);
+}
+
 /* Behind the last position, or where texts are scored behind all; where ranks divide them, whole on
  * each. */
 static bool add_logits(Deriver *d, const Node *node) {
@@ -515,6 +689,7 @@ static bool add_node(Deriver *d, const Node *node) {
     Node *made;
     switch (node->op) {
     case OP_INPUT: *value_map_at(&d->full, self) = d->inputs[DECODE_TOKENS]; return true;
+    case OP_OCCURRENCE: *value_map_at(&d->full, self) = d->inputs[DECODE_OCCURRENCES]; return true;
     case OP_DOCUMENTS:
         *value_map_at(&d->full, self) = d->inputs[DECODE_STARTS];
         *value_map_at(&d->full, node_value((Node *)node, 1)) = d->inputs[DECODE_DOCUMENT_PLACES];
@@ -529,7 +704,7 @@ static bool add_node(Deriver *d, const Node *node) {
     case OP_LINEAR_ATTENTION: made = add_linear_attention(d, node); break;
     case OP_CONVOLVE: made = add_convolve(d, node); break;
     case OP_OUTPUT: return add_logits(d, node);
-    default: made = add_like(d, node, last);
+    default: made = node == d->facts->placed ? add_placed(d, node, last) : add_like(d, node, last);
     }
     /* What a cached layer gives besides is its cache. */
     int n_outputs = carries_state(node) ? 1 : node->n_outputs;
@@ -542,8 +717,8 @@ static bool add_node(Deriver *d, const Node *node) {
 static bool add_chunk(Deriver *d, int chunk, DecodeObstacle *out) {
     const Graph *in = d->facts->graph;
     d->chunk = chunk;
-    const int most[N_DECODE_CHUNKS] = {d->request->chunk, DECODE_FEW, 1, DECODE_PIECE,
-                                       DECODE_SCORED};
+    const int most[N_DECODE_CHUNKS] = {d->request->chunk, DECODE_FEW,    1,
+                                       DECODE_PIECE,      DECODE_SCORED, 1};
     const bool pieces = chunk == DECODE_READ_TOGETHER;
     d->batch = chunk == DECODE_WRITE || chunk == DECODE_SCORE ? d->request->sequences : 1;
     if (pieces && d->request->chunk > DECODE_PIECE) d->batch = d->request->chunk / DECODE_PIECE;
@@ -553,12 +728,12 @@ static bool add_chunk(Deriver *d, int chunk, DecodeObstacle *out) {
     if (d->seq > d->request->context) d->seq = d->request->context;
     d->full = value_map_create(in, d->arena);
     d->last = value_map_create(in, d->arena);
-    for (int i = 0; i < N_DECODE_INPUTS; i++) {
-        bool per_position = i != DECODE_ROWS && i != DECODE_LAST;
-        if (!add_input(d, (DecodeInput)i, per_position)) return false;
+    if (chunk == DECODE_LOOK) return add_looking(d);
+    for (int i = 0; i < DECODE_PIXELS; i++) {
+        if (!add_input(d, (DecodeInput)i)) return false;
     }
     for (int n = 0; n < in->n_nodes; n++) {
-        if (!d->facts->needed[n] || add_node(d, in->nodes[n])) continue;
+        if (!d->facts->needed[n] || d->facts->looks[n] || add_node(d, in->nodes[n])) continue;
         refuse(out, in->nodes[n], "is not the same of fewer positions", d->arena);
         return false;
     }
@@ -572,16 +747,19 @@ static void rename_rows(Graph *graph, int batch, Arena *arena) {
     graph->axes.names[batch] = name;
 }
 
-int decode_count_chunks(const DecodeRequest *request) {
-    if (request->scores) return N_DECODE_CHUNKS;
+int decode_count_chunks(const DecodeRequest *request, bool looks) {
+    if (looks) return N_DECODE_CHUNKS;
+    if (request->scores) return DECODE_LOOK;
     return request->sequences > 1 ? DECODE_SCORE : DECODE_READ_TOGETHER;
 }
 
-Graph *decode_graph(Arena *arena, const DecodeRequest *request, int64_t *out_separator,
+Graph *decode_graph(Arena *arena, const DecodeRequest *request, DecodeTokens *out_tokens,
                     DecodeObstacle *out) {
     Facts facts;
     if (!find_facts(request, arena, &facts, out)) return NULL;
-    *out_separator = facts.documents ? node_int(facts.documents, ATTR_separator, 0) : -1;
+    const Node *documents = facts.documents, *occurrence = facts.occurrence;
+    out_tokens->separator = documents ? node_int(documents, ATTR_separator, 0) : -1;
+    out_tokens->image = facts.placed ? node_int(occurrence, ATTR_token, 0) : -1;
     Deriver d = {.request = request,
                  .facts = &facts,
                  .arena = arena,
@@ -592,7 +770,7 @@ Graph *decode_graph(Arena *arena, const DecodeRequest *request, int64_t *out_sep
     for (int axis = 0; axis < N_MESH_AXES; axis++) d.out->mesh.size[axis] = 1;
     if (request->copies > 1) rename_rows(d.out, facts.batch, arena);
     bool made = true;
-    const int n_chunks = decode_count_chunks(request);
+    const int n_chunks = decode_count_chunks(request, facts.placed != NULL);
     for (int chunk = 0; chunk < n_chunks && made; chunk++) made = add_chunk(&d, chunk, out);
     if (!made && !out->what) *out = (DecodeObstacle){facts.logits->loc, "too many axes"};
     diag_destroy(d.diag);

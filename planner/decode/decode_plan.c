@@ -42,13 +42,15 @@ static Graph *divide(Graph *graph, PassContext *ctx) {
     return graph ? pass_insert_collectives(graph, ctx) : NULL;
 }
 
-static Plan *new_plan(Arena *arena, const DecodeRequest *request) {
+static Plan *new_plan(Arena *arena, const DecodeRequest *request, const DecodeTokens *tokens) {
     Plan *plan = ARENA_NEW(arena, Plan);
     plan->arena = arena;
     plan->model = arena_strdup(arena, request->model);
     plan->settings = arena_strdup(arena, request->settings ? request->settings : "");
     plan->mesh = mesh_of(request);
-    plan->n_chunks = decode_count_chunks(request);
+    plan->n_chunks = decode_count_chunks(request, tokens->image >= 0);
+    plan->separator = tokens->separator;
+    plan->image_token = tokens->image;
     plan->path = PATH_LOOP;
     plan->micro_batch = plan->n_micro = 1;
     plan->global_batch = plan->mesh.size[MESH_D];
@@ -100,20 +102,19 @@ Plan *decode_plan(Arena *arena, const DecodeRequest *request, DecodeObstacle *ou
     *out = (DecodeObstacle){NO_LOC, NULL};
     DecodeRequest prepared = *request;
     prepared.forward = prepare_forward(request, &ctx);
-    int64_t separator = -1;
+    DecodeTokens tokens = {-1, -1};
     const char *here = arena_printf(arena, " (here %lld)", (long long)request->context);
     if (prepared.forward && (!check_quantized(prepared.forward, request->precision, here, diag) ||
                              !check_packed(prepared.forward, request->frozen_bits, diag))) {
         return NULL;
     }
-    Graph *graph = prepared.forward ? decode_graph(arena, &prepared, &separator, out) : NULL;
+    Graph *graph = prepared.forward ? decode_graph(arena, &prepared, &tokens, out) : NULL;
     if (graph) graph = pass_simplify(graph, &ctx);
     if (graph) graph = divide(graph, &ctx);
     if (graph) graph = pass_fuse(graph, &ctx);
     if (!graph) return NULL;
     if (!graph_verify(graph, diag)) BUG("decoding: an ill-formed graph:\n%s", diag_text(diag));
-    Plan *plan = new_plan(arena, request);
-    plan->separator = separator;
+    Plan *plan = new_plan(arena, request, &tokens);
     plan->mesh = graph->mesh; /* with what fills up the vocabulary */
     return fill_plan(plan, graph, diag) ? plan : NULL;
 }

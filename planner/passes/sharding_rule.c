@@ -1,14 +1,14 @@
 /* Sharding rules, from axis names alone.
  *
- * heads, kv_heads, ffn, shared_ffn, vocab and channels are divided over t (Megatron's tensor
- * parallelism, Shoeybi et al. 2019), and so are experts, of which each rank then has some whole;
- * batch over d, seq and source (what an encoder reads) over c (context parallelism). e divides the
- * batch, within what d leaves of it, and in ops on experts these, within what t leaves of them;
- * routing itself, which has a rank's sequences and all experts (of t's part), is not such an op. An
- * op divides each of its axes by its rule unless it needs the axis whole; an axis that is divided
- * but absent from a result leaves a partial result over that mesh axis. With sequence parallelism
- * (Korthikanti et al. 2022, section 4.2.2) an op that leaves t idle divides 'seq' over it, within
- * what c leaves it.
+ * heads, kv_heads, ffn, shared_ffn, vocab, channels and those of a tower over images are divided
+ * over t (Megatron's tensor parallelism, Shoeybi et al. 2019), and so are experts, of which each
+ * rank then has some whole; batch over d, seq and source (what an encoder reads) over c (context
+ * parallelism). e divides the batch, within what d leaves of it, and in ops on experts these,
+ * within what t leaves of them; routing itself, which has a rank's sequences and all experts (of
+ * t's part), is not such an op. An op divides each of its axes by its rule unless it needs the axis
+ * whole; an axis that is divided but absent from a result leaves a partial result over that mesh
+ * axis. With sequence parallelism (Korthikanti et al. 2022, section 4.2.2) an op that leaves t idle
+ * divides 'seq' over it, within what c leaves it.
  *
  * Where t has more ranks than there are key/value heads, each has all of these and some query heads
  * of each: `group` is divided in place of kv_heads (as Megatron-LM and vLLM copy such heads). The
@@ -30,9 +30,11 @@ static const struct {
     const char *axis;
     MeshAxis mesh;
 } AXIS_RULES[] = {
-    {"batch", MESH_D},    {"seq", MESH_C},          {"source", MESH_C},   {"heads", MESH_T},
-    {"kv_heads", MESH_T}, {"ffn", MESH_T},          {"vocab", MESH_T},    {"shared_ffn", MESH_T},
-    {"experts", MESH_T},  {"state_groups", MESH_T}, {"channels", MESH_T},
+    {"batch", MESH_D},        {"seq", MESH_C},        {"source", MESH_C},
+    {"heads", MESH_T},        {"kv_heads", MESH_T},   {"ffn", MESH_T},
+    {"vocab", MESH_T},        {"shared_ffn", MESH_T}, {"experts", MESH_T},
+    {"state_groups", MESH_T}, {"channels", MESH_T},   {"vision_heads", MESH_T},
+    {"vision_ffn", MESH_T},   {"connector", MESH_T},
 };
 
 const HeadKind HEAD_KINDS[N_HEAD_KINDS] = {

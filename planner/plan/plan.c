@@ -25,6 +25,7 @@
  *   end
  */
 #include "ir/base/file.h"
+#include "ir/image_rule.h"
 #include "ir/op.h"
 #include "ir/teacher.h"
 #include "planner/plan/flow.h"
@@ -470,8 +471,20 @@ int64_t plan_numbers_row(const Plan *plan, TokenNumbers numbers) {
     return plan->seq * plan_numbers_width(plan, numbers);
 }
 
-int64_t plan_row(const Plan *plan) {
+int64_t plan_pixels(const Plan *plan) {
+    int64_t patches, pixel;
+    for (int i = 0; i < plan->n_programs; i++) {
+        if (graph_image_pixels(plan->programs[i].graph, &patches, &pixel)) return patches * pixel;
+    }
+    return 0;
+}
+
+int64_t plan_row_tokens(const Plan *plan) {
     return plan_source(plan) + plan->seq;
+}
+
+int64_t plan_row(const Plan *plan) {
+    return plan_row_tokens(plan) + plan_pixels(plan);
 }
 
 /* Of a plan that was parsed: is it sound, and as it was written? */

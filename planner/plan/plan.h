@@ -118,15 +118,19 @@ typedef enum DecodeInput {
     DECODE_LAST,            /* [batch]: the number of the new position whose logits are asked for */
     DECODE_STARTS,          /* [batch, seq]: where the positions' documents begin */
     DECODE_DOCUMENT_PLACES, /* [batch, seq]: how far they are from there */
+    DECODE_OCCURRENCES,     /* [batch, seq]: which of their sequence's images' vectors they have */
+    DECODE_PIXELS,          /* [batch, patches, pixel]: images of a sequence, of DECODE_LOOK alone */
     N_DECODE_INPUTS
 } DecodeInput;
-/* Its chunks; of plans of several sequences also the fourth, of those that score texts all. */
+/* Its chunks; of plans of several sequences also the fourth, of those that score texts the fifth,
+ * and of models that see images all. */
 enum {
     DECODE_READ,
     DECODE_READ_FEW,
     DECODE_WRITE,
     DECODE_READ_TOGETHER,
     DECODE_SCORE,
+    DECODE_LOOK,
     N_DECODE_CHUNKS
 };
 /* Positions that DECODE_READ_FEW reads at most, a row of DECODE_READ_TOGETHER, and DECODE_SCORE of
@@ -134,6 +138,8 @@ enum {
 enum { DECODE_FEW = 8, DECODE_PIECE = 16, DECODE_SCORED = 16 };
 const char *decode_input_name(DecodeInput input);
 int decode_input_find(const char *name); /* -1: none */
+/* The input of a chunk, or NULL: it reads none. */
+const Node *decode_input_of(const Graph *graph, int chunk, DecodeInput input);
 
 /* A one-way pipeline link between two stages, one per direction of travel, for each (t, d). */
 typedef struct Channel {
@@ -239,6 +245,7 @@ typedef struct Plan {
     /* Of a plan for decoding (planner/decode), which is never in a file: positions that a sequence
      * has at most (0: the plan is for training); the token that ends documents, or -1. */
     int64_t context, separator;
+    int64_t image_token; /* likewise: the token in whose place an image's vector stands, or -1 */
     int n_blocks; /* of the whole model */
     const char *schedule;
     PathKind path;
@@ -291,9 +298,13 @@ WorkspacePart node_workspace_part(const Node *node);
 int64_t program_stacked_bytes(const Graph *graph, const Node *node);
 
 Path plan_path(const Plan *plan);
-/* Of a sample: tokens that an encoder reads (0: there is none), and all, the decoder's behind them:
- * a row of the tokens that the engine takes. */
+/* Of a sample: tokens that an encoder reads (0: there is none), all tokens, the decoder's behind
+ * them, numbers of images' pixels (0: it has none), and all of this, the pixels last: a row of what
+ * the engine takes as tokens. */
 int64_t plan_source(const Plan *plan);
+int64_t plan_row_tokens(const Plan *plan);
+int64_t plan_pixels(const Plan *plan);
+int64_t plan_row(const Plan *plan);
 /* Does its model read such numbers of each label? */
 bool plan_reads_numbers(const Plan *plan, TokenNumbers numbers);
 /* How many of a teacher's words its loss reads of each label; 0: none. */
@@ -302,7 +313,6 @@ int64_t plan_stored_words(const Plan *plan);
 int64_t plan_numbers_width(const Plan *plan, TokenNumbers numbers);
 /* How many numbers there are in a row, of those that it reads. */
 int64_t plan_numbers_row(const Plan *plan, TokenNumbers numbers);
-int64_t plan_row(const Plan *plan);
 /* Of n_parameters those of a teacher (ir/teacher.h); 0: it has none. */
 int64_t plan_count_teacher(const Plan *plan);
 /* Words that each rank of t stores, padding included. */

@@ -333,7 +333,7 @@ Facts *facts_create(Arena *arena, const Plan *plan, const Device *device, Diag *
                      .device = device,
                      .sim = sim,
                      .n_ranks = mesh_rank_count(&plan->mesh),
-                     .n_tokens = (double)plan->global_batch * (double)plan_row(plan)};
+                     .n_tokens = (double)plan->global_batch * (double)plan_row_tokens(plan)};
     int64_t *parameters_of = ARENA_ARRAY(arena, int64_t, plan->n_programs);
     for (int i = 0; i < plan->n_programs; i++) {
         parameters_of[i] = count_parameters(plan->programs[i].graph);

@@ -44,7 +44,8 @@ static int whole_sequence(const Node *node) {
     case OP_ATTENTION_GRAD: return node_axis(node, ATTR_seq);
     case OP_DOCUMENTS:
     case OP_DOCUMENT_ENDS:
-    case OP_NGRAM: return node_axis(node, ATTR_axis);
+    case OP_NGRAM:
+    case OP_OCCURRENCE: return node_axis(node, ATTR_axis);
     default: return -1;
     }
 }

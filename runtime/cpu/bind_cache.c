@@ -38,6 +38,33 @@ bool cpu_bind_cache_append(Binding *b, CpuCall *out) {
     return true;
 }
 
+typedef struct ReadArgs {
+    CacheShape shape;
+    int64_t width;
+    const void *cache;
+    const int32_t *rows, *places;
+    void *out;
+} ReadArgs;
+
+static bool run_read(const void *args) {
+    const ReadArgs *a = args;
+    cache_read(&a->shape, a->width, a->cache, a->rows, a->places, a->out);
+    return true;
+}
+
+bool cpu_bind_cache_read(Binding *b, CpuCall *out) {
+    ReadArgs *args = ARENA_NEW(b->arena, ReadArgs);
+    *args = (ReadArgs){.shape = cache_shape(b, 0, 2),
+                       .width = bind_stride(&b->in_local[0], 1),
+                       .cache = b->in[0],
+                       .rows = b->in[1],
+                       .places = b->in[2],
+                       .out = b->out[0]};
+    args->shape.dtype = b->in_local[0].dtype;
+    *out = (CpuCall){run_read, args};
+    return true;
+}
+
 static bool run_attention(const void *args) {
     return cache_attention(args);
 }

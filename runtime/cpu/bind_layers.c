@@ -538,7 +538,7 @@ static const DocumentsArgs *new_documents(Binding *b) {
                          .n = tokens->dims[last],
                          .kept = b->out_local[0].dims[last],
                          .place = bind_span(b, &b->node->types[0], &b->node->shardings[0], last),
-                         .separator = (int32_t)node_int(b->node, ATTR_separator, -1),
+                         .separator = documents_token(b->node),
                          .apart = node_int(b->node, ATTR_apart, 0) != 0};
     args->ngram = (NgramRule){.by = (int32_t)node_int(b->node, ATTR_by, 1),
                               .count = (int32_t)node_int(b->node, ATTR_count, 1),
@@ -578,6 +578,17 @@ static bool run_ngram(const void *args) {
 
 bool cpu_bind_ngram(Binding *b, CpuCall *out) {
     *out = (CpuCall){run_ngram, new_documents(b)};
+    return bind_whole_documents(b);
+}
+
+static bool run_occurrence(const void *args) {
+    const DocumentsArgs *a = args;
+    documents_count(&a->shape, a->tokens, a->out[0]);
+    return true;
+}
+
+bool cpu_bind_occurrence(Binding *b, CpuCall *out) {
+    *out = (CpuCall){run_occurrence, new_documents(b)};
     return bind_whole_documents(b);
 }
 

@@ -1,5 +1,5 @@
-/* narrow, pad, concat, shift, rename, of_pairs: rows copied between pitches; stack: operands one
- * after another. */
+/* narrow, pad, concat, shift, rename, regroup, of_pairs: rows copied between pitches; stack:
+ * operands one after another. */
 #include "ir/ops/parts.h"
 #include "runtime/cpu/bind.h"
 
@@ -138,6 +138,10 @@ bool cpu_bind_stack(Binding *b, CpuCall *out) {
 }
 
 bool cpu_bind_rename(Binding *b, CpuCall *out) {
+    return bind_parts(b, out);
+}
+
+bool cpu_bind_regroup(Binding *b, CpuCall *out) {
     return bind_parts(b, out);
 }
 

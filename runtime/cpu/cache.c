@@ -27,6 +27,21 @@ void cache_append(const CacheShape *s, int64_t width, const void *x, const int32
     }
 }
 
+void cache_read(const CacheShape *s, int64_t width, const void *cache, const int32_t *rows,
+                const int32_t *places, void *out) {
+    const size_t bytes = (size_t)width * vec_bytes(s->dtype);
+#pragma omp parallel for schedule(static) if (s->batch * s->seq * (int64_t)bytes > PARALLEL_BYTES)
+    for (int64_t i = 0; i < s->batch * s->seq; i++) {
+        const int64_t row = rows[i / s->seq], place = places[i];
+        char *to = (char *)out + (size_t)i * bytes;
+        if (row < 0 || row >= s->sequences || place < 0 || place >= s->context) {
+            memset(to, 0, bytes);
+        } else {
+            memcpy(to, (const char *)cache + (size_t)(row * s->context + place) * bytes, bytes);
+        }
+    }
+}
+
 /* The positions that a query sees, [first, end); none: first == end. */
 typedef struct Seen {
     int64_t first, end;

@@ -21,6 +21,10 @@ typedef struct CacheShape {
 void cache_append(const CacheShape *shape, int64_t width, const void *x, const int32_t *rows,
                   const int32_t *places, void *cache);
 
+/* out [batch, seq, width]: what is at these places; zeros where none is. */
+void cache_read(const CacheShape *shape, int64_t width, const void *cache, const int32_t *rows,
+                const int32_t *places, void *out);
+
 /* o = softmax(scale q k^T + mask) v: a query at place p sees the positions up to p, with a window
  * of n the n last of them, with documents those from starts[b][...] on. q [batch, seq, kv_heads,
  * group, head], o likewise with `values` last; lse [batch, seq, kv_heads, group] is the logarithm

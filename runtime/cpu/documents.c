@@ -46,3 +46,17 @@ void documents_hash(const DocumentsShape *s, const NgramRule *rule, const int32_
         }
     }
 }
+
+void documents_count(const DocumentsShape *s, const int32_t *tokens, int32_t *numbers) {
+#pragma omp parallel for schedule(static) if (s->rows * s->n > PARALLEL_ELEMENTS)
+    for (int64_t r = 0; r < s->rows; r++) {
+        const int32_t *row = tokens + r * s->n;
+        int64_t looked = 0; /* at tokens before this one */
+        int32_t count = 0;
+        for (int64_t i = 0; i < s->kept; i++) {
+            const int64_t position = span_at(&s->place, i);
+            for (; looked < position; looked++) count += row[looked] == s->separator;
+            numbers[r * s->kept + i] = row[position] == s->separator ? count : -1;
+        }
+    }
+}

@@ -1,4 +1,4 @@
-/* Where the documents of packed sequences begin and end. */
+/* Where the documents of packed sequences begin and end, and the numbers of a token. */
 #ifndef RUNTIME_CPU_DOCUMENTS_H
 #define RUNTIME_CPU_DOCUMENTS_H
 
@@ -27,5 +27,7 @@ void documents_find_ends(const DocumentsShape *shape, const int32_t *tokens, int
 /* hashes: of each position's last `by` tokens (ir/ngram.h). */
 void documents_hash(const DocumentsShape *shape, const NgramRule *rule, const int32_t *tokens,
                     int32_t *hashes);
+/* numbers: of a position that has the token `separator` how many before it have it, else -1. */
+void documents_count(const DocumentsShape *shape, const int32_t *tokens, int32_t *numbers);
 
 #endif

@@ -44,6 +44,24 @@ bool cuda_bind_cache_append(Binding *b) {
                             sizeof(args));
 }
 
+bool cuda_bind_cache_read(Binding *b) {
+    static const MoveKernels KERNELS_OF = {KERNEL_cache_read_2, KERNEL_cache_read_4,
+                                           KERNEL_cache_read_16};
+    const Type *cache = &b->in_local[0], *places = &b->in_local[2];
+    CacheReadArgs args = {.n = places->dims[0] * places->dims[1],
+                          .seq = places->dims[1],
+                          .sequences = cache->dims[0],
+                          .context = cache->dims[1],
+                          .rows = b->in[1],
+                          .places = b->in[2],
+                          .cache = b->in[0],
+                          .out = b->out[0]};
+    KernelId kernel =
+        choose_units(&KERNELS_OF, bind_stride(cache, 1) * dtype_bytes(cache->dtype), &args.width);
+    return cuda_push_launch(b, kernel, grid_for(args.n * args.width), CACHE_THREADS, 0, &args,
+                            sizeof(args));
+}
+
 bool cuda_bind_select_row(Binding *b) {
     static const MoveKernels KERNELS_OF = {KERNEL_select_row_2, KERNEL_select_row_4,
                                            KERNEL_select_row_16};

@@ -295,7 +295,7 @@ static DocumentsArgs documents_args(const Binding *b) {
                            .split = (int32_t)(place.split < kept ? place.split : kept),
                            .first = (int32_t)place.first,
                            .second = (int32_t)place.second,
-                           .separator = (int32_t)node_int(b->node, ATTR_separator, -1),
+                           .separator = documents_token(b->node),
                            .apart = node_int(b->node, ATTR_apart, 0) != 0,
                            .by = (int32_t)node_int(b->node, ATTR_by, 1),
                            .count = (int32_t)node_int(b->node, ATTR_count, 1),
@@ -328,6 +328,12 @@ bool cuda_bind_ngram(Binding *b) {
     args.hashes = b->out[0];
     int64_t n = args.rows * args.kept;
     return push_documents(b, KERNEL_ngram, &args, (n + DOCUMENTS_THREADS - 1) / DOCUMENTS_THREADS);
+}
+
+bool cuda_bind_occurrence(Binding *b) {
+    DocumentsArgs args = documents_args(b);
+    args.numbers = b->out[0];
+    return push_documents(b, KERNEL_occurrence, &args, args.rows);
 }
 
 /* Rotary */

@@ -1,5 +1,5 @@
-/* narrow, pad, concat, shift, rename, of_pairs: rows copied between pitches; stack: operands one
- * after another. */
+/* narrow, pad, concat, shift, rename, regroup, of_pairs: rows copied between pitches; stack:
+ * operands one after another. */
 #include "ir/ops/parts.h"
 #include "runtime/cuda/bind.h"
 #include "runtime/cuda/kernels/args.h"
@@ -83,6 +83,10 @@ bool cuda_bind_stack(Binding *b) {
 }
 
 bool cuda_bind_rename(Binding *b) {
+    return bind_parts(b);
+}
+
+bool cuda_bind_regroup(Binding *b) {
     return bind_parts(b);
 }
 

@@ -40,8 +40,10 @@ typedef struct CorpusOptions {
     ClassLabels labels;  /* more than a class each: class_label_words in its place */
     bool class_may_lack; /* a text without one has the number that follows theirs */
     bool each;           /* a text without a token is refused: what is said of each has its place */
-    int texts;           /* lines are groups of so many texts that belong together, each one a
-                            document; CORPUS_ANY_TEXTS: whatever they are; 0: they are not */
+    const struct CorpusImages *images; /* lines may have images (corpus_images.h): behind each
+                            document the numbers of its images, and how many they are; or NULL */
+    int texts; /* lines are groups of so many texts that belong together, each one a
+                  document; CORPUS_ANY_TEXTS: whatever they are; 0: they are not */
     const char *query_prefix, *passage_prefix; /* what such texts begin with; NULL: nothing more */
     int between;          /* with classes: how many of `last` are between the two texts of a pair */
     bool with_special;    /* special tokens in the text are tokens */

@@ -4,6 +4,7 @@
 #include "ir/class_names.h"
 #include "runtime/data/token_mask.h"
 #include "runtime/tokenizer/chat.h"
+#include "runtime/tokenizer/corpus_images.h"
 #include "runtime/tokenizer/corpus_labels.h"
 #include "runtime/tokenizer/line_text.h"
 #include "runtime/tokenizer/token_run.h"
@@ -11,6 +12,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct Line {
@@ -18,11 +20,14 @@ typedef struct Line {
     Encoder *encoder;
     const CorpusOptions *options;
     bool counts; /* words are counted */
+    ImageNumbers *images;
     const json_t *object;
     SourceLoc loc;
     char where[512];
     Diag *diag;
 } Line;
+
+static bool run_image_text(const Line *line, const json_t *text);
 
 static bool run_text(const Line *line, const json_t *text, const char *field) {
     if (!json_is_string(text)) {
@@ -30,6 +35,7 @@ static bool run_text(const Line *line, const json_t *text, const char *field) {
                    field);
         return false;
     }
+    if (line->options->images) return run_image_text(line, text);
     return corpus_job_run_document(line->job, line->encoder, line->options, line->counts,
                                    (const unsigned char *)json_string_value(text),
                                    json_string_length(text), line->where);
@@ -49,8 +55,32 @@ static TokenRun begin_run(const Line *line) {
                     .with_special = line->options->with_special,
                     .where = line->where,
                     .diag = line->diag};
+    if (line->options->images) corpus_images_begin(line->options->images, &run);
     token_run_begin(&run);
     return run;
+}
+
+static bool end_run(const Line *line, TokenRun *run, bool good) {
+    const CorpusImages *images = line->options->images;
+    if (good && images) good = corpus_images_end(images, line->images, run, line->loc);
+    return token_run_end(run, good);
+}
+
+static bool run_image_text(const Line *line, const json_t *text) {
+    const CorpusOptions *options = line->options;
+    const size_t length = json_string_length(text);
+    if (!corpus_images_take(options->images, line->object, line->images, line->loc, line->diag)) {
+        return false;
+    }
+    TokenRun run = begin_run(line);
+    bool good = (options->first == NO_TOKEN || token_run_token(&run, options->first, false)) &&
+                corpus_images_put_places(options->images, line->images, &run, text, NULL) &&
+                token_run_text(&run, json_string_value(text), length, true) &&
+                (options->last == NO_TOKEN || token_run_token(&run, options->last, true));
+    line->job->n_documents++;
+    line->job->n_special += (options->first != NO_TOKEN) + (options->last != NO_TOKEN);
+    line->job->n_bytes += (int64_t)length;
+    return end_run(line, &run, good);
 }
 
 /* --- prompt and completion --- */
@@ -73,14 +103,19 @@ static bool run_pair(const Line *line, const json_t *prompt, const json_t *compl
                    "a completion must end: --eot TOKEN (or auto) says with which token");
         return false;
     }
+    if (options->images &&
+        !corpus_images_take(options->images, line->object, line->images, line->loc, line->diag)) {
+        return false;
+    }
     TokenRun run = begin_run(line);
     bool good = (options->first == NO_TOKEN || token_run_token(&run, options->first, false)) &&
+                corpus_images_put_places(options->images, line->images, &run, prompt, completion) &&
                 token_run_text(&run, json_string_value(prompt), asked, false) &&
                 token_run_text(&run, json_string_value(completion), answered, true) &&
                 token_run_token(&run, options->last, true);
     line->job->n_special += (options->first != NO_TOKEN) + 1;
     line->job->n_bytes += (int64_t)(asked + answered);
-    return token_run_end(&run, good);
+    return end_run(line, &run, good);
 }
 
 /* --- conversations --- */
@@ -150,7 +185,7 @@ static bool run_one_text(const Line *line, const JinjaText *text) {
     TokenRun run = begin_run(line);
     bool good = chat_encode_text(chat, text, &run, &line->job->n_bytes) &&
                 put_end(&run, line->options->last, open);
-    return token_run_end(&run, good);
+    return end_run(line, &run, good);
 }
 
 /* By a template in Jinja, which may make several texts of it. */
@@ -172,7 +207,7 @@ static bool run_rendered(const Line *line, const json_t *messages, size_t n_aske
 }
 
 /* n_asked: messages of which nothing counts. */
-static bool run_chat(const Line *line, const json_t *messages, size_t n_asked) {
+static bool encode_chat(const Line *line, const json_t *messages, size_t n_asked) {
     CorpusJob *job = line->job;
     if (!json_is_array(messages) || json_array_size(messages) == 0) {
         diag_error(line->diag, line->loc, "a conversation is a list of messages, not empty");
@@ -191,9 +226,19 @@ static bool run_chat(const Line *line, const json_t *messages, size_t n_asked) {
     bool good = chat_encode(line->options->chat, messages, n_asked, &run, &n_bytes, line->loc,
                             line->diag) &&
                 put_end(&run, line->options->last, false);
-    good = token_run_end(&run, good);
+    good = end_run(line, &run, good);
     job->n_bytes += n_bytes;
     job->n_unanswered += !counts_anything(&job->marks, run.first);
+    return good;
+}
+
+static bool run_chat(const Line *line, const json_t *messages, size_t n_asked) {
+    const CorpusImages *images = line->options->images;
+    if (!images) return encode_chat(line, messages, n_asked);
+    json_t *kept = corpus_images_take_chat(images, line->object, messages, line->images, line->loc,
+                                           line->diag);
+    bool good = kept && encode_chat(line, kept, n_asked);
+    json_decref(kept);
     return good;
 }
 
@@ -684,8 +729,12 @@ bool corpus_object_run(CorpusJob *job, Encoder *encoder, const CorpusOptions *op
                  .object = object,
                  .loc = {job->path, (int)number},
                  .diag = corpus_job_diag(job)};
+    ImageNumbers images = {0};
+    line.images = &images;
     snprintf(line.where, sizeof(line.where), "%s:%" PRId64, job->path, number);
-    return run_object(&line);
+    bool good = run_object(&line);
+    free(images.items);
+    return good;
 }
 
 /* A text and nothing else. False: the line is to be taken apart. */
@@ -694,7 +743,8 @@ static bool find_text(CorpusJob *job, const CorpusOptions *options, const unsign
     static const char *const OTHERS[] = {"messages", "conversations", "completion", "chosen"};
     const char *field = options->field ? options->field : "text";
     size_t n_others = options->field ? 0 : sizeof(OTHERS) / sizeof(OTHERS[0]);
-    if (options->preferences || options->unpaired || options->classes || options->texts) {
+    if (options->preferences || options->unpaired || options->classes || options->texts ||
+        options->images) {
         return false;
     }
     return line_text_find(line, length, field, OTHERS, n_others, &job->room, out_text, out_length);

@@ -1,7 +1,10 @@
+#define _GNU_SOURCE /* memmem */
 #include "runtime/tokenizer/token_run.h"
 
 #include "ir/base/utf8.h"
 #include "runtime/data/token_mask.h"
+
+#include <string.h>
 
 void token_run_begin(TokenRun *run) {
     run->text = strbuf_create();
@@ -39,7 +42,7 @@ static size_t count_space(const char *text, size_t length) {
     return at;
 }
 
-bool token_run_text(TokenRun *run, const char *text, size_t length, bool counts) {
+static bool put_text(TokenRun *run, const char *text, size_t length, bool counts) {
     if (run->skips_space) {
         size_t skipped = count_space(text, length);
         text += skipped;
@@ -51,6 +54,33 @@ bool token_run_text(TokenRun *run, const char *text, size_t length, bool counts)
     run->counts = counts;
     strbuf_put_bytes(&run->text, text, length);
     return true;
+}
+
+/* The first of the run's places; NULL: there is none. */
+static const char *find_place(const TokenRun *run, const char *text, size_t length,
+                              size_t *out_width) {
+    const char *first = NULL;
+    for (int i = 0; i < 2 && run->places[i]; i++) {
+        const size_t n = strlen(run->places[i]);
+        const char *found = memmem(text, length, run->places[i], n);
+        if (!found || (first && first <= found)) continue;
+        first = found;
+        *out_width = n;
+    }
+    return first;
+}
+
+bool token_run_text(TokenRun *run, const char *text, size_t length, bool counts) {
+    const char *end = text + length, *place;
+    size_t width = 0;
+    while ((place = find_place(run, text, (size_t)(end - text), &width))) {
+        if (!put_text(run, text, (size_t)(place - text), counts) ||
+            !token_run_token(run, run->place_token, false)) {
+            return false;
+        }
+        text = place + width;
+    }
+    return put_text(run, text, (size_t)(end - text), counts);
 }
 
 /* Some tokens take white space before them in. */

@@ -11,7 +11,9 @@ typedef struct TokenRun {
     Encoder *encoder;
     TokenList *tokens;
     TokenMarks *marks;
-    bool with_special; /* special tokens that are spelled in texts are tokens */
+    bool with_special;     /* special tokens that are spelled in texts are tokens */
+    const char *places[2]; /* spelled in texts, of `place_token`; NULL: none */
+    uint32_t place_token;
     const char *where; /* for errors */
     Diag *diag;
     /* The text that is being put together. */

@@ -241,6 +241,9 @@ const OpCase OP_CASES[] = {
     CASE(RENAME, "batch=2 seq=5 model=3", "axis=seq to=keys"),
     CASE(RENAME, "rows=3 cols=4", "axis=cols to=part"),
     CASE(RENAME, "#9 batch=2 seq=6", "axis=seq to=keys"),
+    CASE(REGROUP, "batch=2 patches=6 model=3", "over=patches to=rows,cols count=2"),
+    CASE(REGROUP, "batch=2 rows=3 cols=2 model=3", "over=rows,cols to=patches"),
+    CASE(REGROUP, "patches=6", "over=patches to=rows,cols count=3"),
     CASE(OF_PAIRS, "batch=6", "axis=batch from=1 into=0"),
     CASE(OF_PAIRS, "batch=2 seq=5", "axis=batch from=1 into=1"),
     CASE(OF_PAIRS, "heads=3 batch=4 seq=5", "axis=batch from=0 into=1"),
@@ -410,6 +413,8 @@ const OpCase OP_CASES[] = {
          "sequences=3 context=7 kv=2 head=3; batch=2 seq=4 kv=2 head=3; #3 batch=2; "
          "#9 batch=2 seq=4",
          ""),
+    CASE(CACHE_READ, "sequences=3 context=7 kv=2 head=3; #3 batch=2; #9 batch=2 seq=4", ""),
+    CASE(CACHE_READ, "sequences=2 context=5 model=8; #2 batch=3; #6 batch=3 seq=1", ""),
     /* A group of heads shares queries and keys; without groups; values of one head. */
     CASE(
         LINEAR_ATTENTION,
@@ -485,6 +490,8 @@ const OpCase OP_CASES[] = {
     CASE(SELECT_ROW, "#7 batch=3 seq=4; #5 batch=3", "seq=seq"),
     CASE(DOCUMENTS, "#3 batch=2 seq=11", "axis=seq separator=1"),
     CASE(DOCUMENTS, "#2 seq=1", "axis=seq separator=0"),
+    CASE(OCCURRENCE, "#3 batch=2 seq=11", "axis=seq token=1"),
+    CASE(OCCURRENCE, "#2 seq=1", "axis=seq token=0"),
     CASE(NGRAM, "#9 batch=2 seq=11", "axis=seq by=3 count=97"),
     CASE(NGRAM, "#3 batch=2 seq=11", "axis=seq by=4 count=2147483647 separator=1 seed=7"),
     CASE(NGRAM, "#2 seq=1", "axis=seq by=1 count=5"),

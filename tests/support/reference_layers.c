@@ -311,6 +311,22 @@ void reference_document_ends(const RefCall *call) {
     } while (point_next(&p, type));
 }
 
+void reference_occurrence(const RefCall *call) {
+    const Type *type = &call->node->types[0];
+    int axis = node_axis(call->node, ATTR_axis);
+    int64_t token = node_int(call->node, ATTR_token, -1);
+    Point p = {{0}};
+    do {
+        Point q = p;
+        int64_t before = 0;
+        for (q.at[axis] = 0; q.at[axis] < p.at[axis]; q.at[axis]++) {
+            before += (int64_t)ref_read(call, 0, &q) == token;
+        }
+        bool is_one = (int64_t)ref_read(call, 0, &p) == token;
+        call->out[0][point_offset(&p, type)] = is_one ? (double)before : -1;
+    } while (point_next(&p, type));
+}
+
 /* The hash of ir/ngram.h, written out: tokens from the position back, then the mixing. */
 void reference_ngram(const RefCall *call) {
     const Type *type = &call->node->types[0];

@@ -77,6 +77,12 @@ void reference_rename(const RefCall *call) {
     } while (point_next(&point, &node->types[0]));
 }
 
+void reference_regroup(const RefCall *call) {
+    for (int64_t i = 0; i < type_elements(&call->node->types[0]); i++) {
+        call->out[0][i] = call->in[0][i];
+    }
+}
+
 void reference_of_pairs(const RefCall *call) {
     const Node *node = call->node;
     int axis = node_axis(node, ATTR_axis);

@@ -10,7 +10,7 @@
 
 #include <unistd.h>
 
-enum { BATCH = 2, SEQ = 24, VOCAB = 61, SEPARATOR = 5 };
+enum { BATCH = 2, SEQ = 24, VOCAB = 61, SEPARATOR = 5, PLACEHOLDER = 60 };
 
 typedef struct Variant {
     const char *name, *path;
@@ -114,6 +114,12 @@ static const Variant VARIANTS[] = {
      {SIZES, {"ffn", "48"}, {"experts", "6"}, {"expert_ffn", "24"}, {"capacity", "0"},
       {"pattern", "KA"}, {"kv_rank", "6"}, {"q_rank", "7"}, {"state_keys", "10"},
       {"state_values", "6"}}},
+    {"llava, two images", "models/llava.lua",
+     {LLAMA, {"images", "2"}, {"patches", "32"}, {"image_token", "60"}}},
+    {"llava as CLIP", "models/llava.lua",
+     {LLAMA, {"patch", "16"}, {"patches", "4"}, {"pixel", "768"}, {"vision_class", "true"},
+      {"vision_pre_norm", "true"}, {"vision_act", "quick_gelu"}, {"connector", "mlp"},
+      {"pixel_mean", "0.4,0.5,0.6"}, {"image_token", "60"}}},
 };
 /* clang-format on */
 enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]) };
@@ -142,6 +148,7 @@ static inline int fill_settings(const Variant *variant, ModelSetting *out) {
 typedef struct Expected {
     Run run;
     int32_t tokens[BATCH * SEQ];
+    int32_t *rows; /* [BATCH, plan_row]: with pixels, where the model sees images */
     float logits[BATCH * SEQ * VOCAB];
 } Expected;
 
@@ -156,9 +163,17 @@ static inline bool expect(Expected *e, const Variant *variant, DType precision) 
     run_precision = DTYPE_F32;
     if (!done) return false;
     int32_t labels[BATCH * SEQ];
-    fill_batch(e->run.plan, 9, e->tokens, labels);
-    for (int i = 3; i < BATCH * SEQ; i += 9) e->tokens[i] = SEPARATOR;
-    return engine_logits(e->run.engine, e->tokens, e->logits, e->run.diag);
+    const int64_t row = plan_row(e->run.plan);
+    const bool sees = plan_pixels(e->run.plan) > 0;
+    e->rows = ARENA_ARRAY(e->run.arena, int32_t, BATCH * row);
+    fill_batch(e->run.plan, 9, e->rows, labels);
+    for (int i = 0; i < BATCH * SEQ; i++) {
+        int32_t *token = &e->rows[i / SEQ * row + i % SEQ];
+        if (i % 9 == 3) *token = SEPARATOR;
+        if (sees && i % 5 > 2) *token = PLACEHOLDER; /* more than there are vectors of images */
+        e->tokens[i] = *token;
+    }
+    return engine_logits(e->run.engine, e->rows, e->logits, e->run.diag);
 }
 
 typedef struct Decoding {
@@ -222,12 +237,22 @@ static inline void compare(const Expected *e, int b, int at, const float *logits
           error);
 }
 
+static inline void look_at_images(const Expected *e, Decoding *d) {
+    const int64_t pixels = plan_pixels(e->run.plan), row = plan_row(e->run.plan);
+    for (int b = 0; b < BATCH && pixels; b++) {
+        const bool fine = d->decoder->pixels == pixels &&
+                          decoder_look(d->decoder, b, e->rows + (b + 1) * row - pixels, d->diag);
+        CHECK(fine, "%d numbers: %s", (int)d->decoder->pixels, diag_text(d->diag));
+    }
+}
+
 /* Both are read to their cuts and scored on from there, several positions at a time. */
 static inline void check_scoring(const Expected *e, Decoding *d, DType precision,
                                  const int cuts[BATCH]) {
     const int64_t scored = d->decoder->scored;
     float *logits = ARENA_ARRAY(d->arena, float, BATCH *scored *VOCAB);
     CHECK(scored == DECODE_SCORED, "%d positions at a time", (int)scored);
+    look_at_images(e, d);
     for (int b = 0; b < BATCH; b++) {
         decoder_read(d->decoder, b, e->tokens + b * SEQ, cuts[b], logits, d->diag);
     }
@@ -279,6 +304,7 @@ static inline void check_decoding(const Expected *e, Decoding *d, DType precisio
                                   const int cuts[BATCH]) {
     float *logits = ARENA_ARRAY(d->arena, float, BATCH *VOCAB);
     int32_t next[BATCH];
+    look_at_images(e, d);
     if (d->decoder->pieces > 1) check_together(e, d, precision, cuts);
     for (int b = 0; b < BATCH; b++) {
         const int32_t *tokens = e->tokens + b * SEQ;

@@ -20,17 +20,25 @@ typedef struct BadConfig {
 
 /* --- what is computed --- */
 
-/* What the engine takes: each row's source, if there is an encoder, and tokens. */
+/* What the engine takes: each row's source, if there is an encoder, tokens, and images. */
 static inline bool join_tokens(const Run *run, const Safetensors *expect, int32_t *out) {
     const int64_t row = plan_row(run->plan), n_source = plan_source(run->plan);
-    const int64_t seq = row - n_source;
-    SafetensorsInfo tokens, source = {0};
+    const int64_t n_pixels = plan_pixels(run->plan), seq = row - n_source - n_pixels;
+    SafetensorsInfo tokens, source = {0}, pixels = {0};
     bool found = safetensors_find(expect, "tokens", &tokens) && tokens.shape[1] == seq;
     if (n_source) {
         found = found && safetensors_find(expect, "source", &source) && source.shape[1] == n_source;
     }
+    if (n_pixels) {
+        found = found && safetensors_find(expect, "pixels", &pixels) &&
+                pixels.shape[1] * pixels.shape[2] == n_pixels;
+    }
     for (int64_t i = 0; found && i < BATCH * row; i++) {
-        const int64_t b = i / row, at = i % row;
+        const int64_t b = i / row, at = i % row, pixel = at - n_source - seq;
+        if (pixel >= 0) {
+            out[i] = ((const int32_t *)pixels.data)[b * n_pixels + pixel];
+            continue;
+        }
         out[i] = at < n_source ? ((const int32_t *)source.data)[b * n_source + at]
                                : ((const int32_t *)tokens.data)[b * seq + at - n_source];
     }
@@ -119,7 +127,8 @@ static inline void test_logits(const char *name) {
         CHECK(start(&run, &imported, path), "%s", diag_text(run.diag));
         const char *expected = arena_printf(arena, "%s/expect.safetensors", dir);
         compare_logits(&run, expected);
-        if (!plan_source(run.plan) && !strstr(name, "bert")) compare_decoded(&run, path, expected);
+        bool writes = !plan_source(run.plan) && !plan_pixels(run.plan);
+        if (writes && !strstr(name, "bert")) compare_decoded(&run, path, expected);
         run_close(&run);
     }
     diag_destroy(diag);

@@ -1,5 +1,5 @@
 /* Cases of test_ops_sharded: optimizers that are formulas, with each number of states, and stored
- * words over a divided vocabulary. */
+ * words over a divided vocabulary, numbers of tokens, axes regrouped. */
 #ifndef TESTS_UNIT_OPS_SHARDED_RULE_H
 #define TESTS_UNIT_OPS_SHARDED_RULE_H
 
@@ -56,6 +56,20 @@
         "%9 = all_reduce(%6.2) {mesh=\"t\"} : " STORED_ROWS_TYPE "\n" \
         "%10 = stored_grad(%0, %1, %2, %5, %7, %8, %3) {axis=vocab} : " \
         "f32[batch=4/d, seq=3, vocab=11/t]\n"}
+
+#define TOKENS_BEFORE {"tokens before, positions divided", "t=1, c=3, d=1, p=1", false, \
+        TOKENS(0, "#9", "batch=2, seq=18]") \
+        "%1 = ngram(%0) {axis=seq, by=3, count=50} : i32[batch=2, seq=18/c]\n" \
+        "%2 = occurrence(%0) {axis=seq, token=4} : i32[batch=2, seq=18/c]\n"}
+
+#define PATCHES_REGROUPED {"an axis as two, others divided", "t=2, d=2, p=1", false, \
+        PARAM(0, "", "batch=4/d, patches=6, heads=4/t]") \
+        "%1 = regroup(%0) {over=[patches], to=[rows, cols], count=3} : " \
+        "f32[batch=4/d, rows=2, cols=3, heads=4/t]\n"}
+#define PATCHES_JOINED {"two axes as one, others divided", "t=2, d=2, p=1", false, \
+        PARAM(0, "", "batch=4/d, rows=2, cols=3, heads=4/t]") \
+        "%1 = regroup(%0) {over=[rows, cols], to=[patches]} : " \
+        "f32[batch=4/d, patches=6, heads=4/t]\n"}
 /* clang-format on */
 
 #endif

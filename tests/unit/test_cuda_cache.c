@@ -60,9 +60,17 @@ static void test_rows(void) {
             "i32[batch=3, seq=4]") "%3 = select_row(%0, %1) {seq=seq} : A[batch=3, seq=1, "
                                    "model=3]\n"
                                    "%4 = select_row(%2, %1) {seq=seq} : i32[batch=3, seq=1]\n"};
+    static const char *const READ[] = {
+        INPUT(0, "", "A[sequences=3, context=7, kv=2, head=8]") INPUT(1, "#4", "i32[batch=2]")
+            INPUT(2, "#9", "i32[batch=2, seq=4]") "%3 = cache_read(%0, %1, %2) : "
+                                                  "A[batch=2, seq=4, kv=2, head=8]\n",
+        INPUT(0, "", "A[sequences=2, context=5, head=3]") INPUT(1, "#3", "i32[batch=3]") INPUT(
+            2, "#7",
+            "i32[batch=3, seq=1]") "%3 = cache_read(%0, %1, %2) : A[batch=3, seq=1, head=3]\n"};
     for (int kind = 0; kind < N_KINDS; kind++) {
         for (int i = 0; i < 2; i++) {
             check_nodes("rows go into a cache", CACHES[i], (Kind)kind, 0);
+            check_nodes("what is there comes out", READ[i], (Kind)kind, 0);
             check_nodes("a row comes out", SELECTED[i], (Kind)kind, 0);
         }
     }

@@ -506,18 +506,25 @@ static void test_documents(void) {
 }
 
 static void test_ngram(void) {
-    check_begin("ngram");
+    check_begin("ngram and occurrence");
     cuda_check(&(CudaCase){
         .nodes = INPUT(0, "#900", "i32[batch=2, seq=450]")
             INPUT(1, "#2", "i32[seq=37]") "%2 = ngram(%0) {axis=seq, by=3, count=1000003} : "
                                           "i32[batch=2, seq=450]\n"
                                           "%3 = ngram(%1) {axis=seq, by=16, count=2147483647, "
-                                          "separator=1, seed=5} : i32[seq=37]\n",
+                                          "separator=1, seed=5} : i32[seq=37]\n"
+                                          "%4 = occurrence(%1) {axis=seq, token=1} : i32[seq=37]\n",
         .launched = launched});
     cuda_check(&(CudaCase){
         .mesh = "t=1, c=3, d=1, p=1",
         .nodes = INPUT(0, "#9", "i32[batch=2, seq=66]") "%1 = ngram(%0) {axis=seq, by=2, "
-                                                        "count=50} : i32[batch=2, seq=66/c]\n"});
+                                                        "count=50} : i32[batch=2, seq=66/c]\n"
+                                                        "%2 = occurrence(%0) {axis=seq, token=3} : "
+                                                        "i32[batch=2, seq=66/c]\n"});
+    cuda_check(&(CudaCase){
+        .nodes = INPUT(0, "#3", "i32[batch=2, seq=4500]") "%1 = occurrence(%0) {axis=seq, token=2} "
+                                                          ": i32[batch=2, seq=4500]\n",
+        .launched = launched});
     check_end();
 }
 

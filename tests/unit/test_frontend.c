@@ -365,8 +365,8 @@ static void test_meta(void) {
         file_read(arena, "frontend/lua/sequence.meta.lua", FILE_LIMIT_BYTES, &length, diag);
     const char *states =
         file_read(arena, "frontend/lua/state.meta.lua", FILE_LIMIT_BYTES, &length, diag);
-    static const char *const PARTS[] = {"",          "_attention", "_experts",    "_lora",
-                                        "_sequence", "_state",     "_preference", "_classes"};
+    static const char *const PARTS[] = {"",       "_attention",  "_experts", "_lora",  "_sequence",
+                                        "_state", "_preference", "_classes", "_vision"};
     const char *nn = "";
     const bool read = meta && ops && sequence && states;
     CHECK(read, "%s", diag_text(diag));

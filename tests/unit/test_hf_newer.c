@@ -30,7 +30,8 @@ static const Fixture FIXTURES[] = {
     {"gpt_bigcode", DTYPE_F32, NULL}, {"gptj", DTYPE_F32, NULL},
     {"falcon", DTYPE_F32, NULL},     {"falcon_one_norm", DTYPE_BF16, NULL},
     {"falcon_7b", DTYPE_F32, NULL},
-    {"afmoe", DTYPE_F32, NULL},      {"afmoe_plain", DTYPE_F32, NULL}};
+    {"afmoe", DTYPE_F32, NULL},      {"afmoe_plain", DTYPE_F32, NULL},
+    {"llava", DTYPE_F32, NULL},      {"smolvlm", DTYPE_F32, "idefics3"}};
 /* clang-format on */
 enum { N_FIXTURES = sizeof(FIXTURES) / sizeof(FIXTURES[0]) };
 
@@ -92,6 +93,23 @@ static const BadConfig BAD[] = {
     {"afmoe", "mup_enabled", "7", "'mup_enabled' is 7, which is not supported; supported: true,"},
     {"afmoe", "route_norm", "false", "'route_norm' is false, which is not supported"},
     {"afmoe", "num_dense_layers", "-1", "'num_dense_layers' is -1; it must be a whole number"},
+    {"llava", "text_config", "{\"model_type\": \"mistral\"}",
+     "'text_config.model_type' is \"mistral\", which is not supported in a llava; only \"llama\" "
+     "is"},
+    {"llava", "text_config", "null", "'text_config' is null; a llava has an object there"},
+    {"llava", "vision_config", "7", "'vision_config' is 7; a llava has an object there"},
+    {"llava", "vision_config", "{\"model_type\": \"siglip_vision_model\"}",
+     "'vision_config.model_type' is \"siglip_vision_model\", which is not supported in a llava"},
+    {"llava", "vision_feature_layer", "-9", "'vision_feature_layer' is -9, which is not supported"},
+    {"llava", "vision_feature_layer", "[-2, -5]", "'vision_feature_layer' is [-2,-5], which is"},
+    {"llava", "vision_feature_select_strategy", "\"full\"",
+     "'vision_feature_select_strategy' is \"full\", which is not supported; only"},
+    {"llava", "multimodal_projector_bias", "false", "'multimodal_projector_bias' is false, which"},
+    {"llava", "vision_config", "{\"image_size\": 13, \"patch_size\": 4}",
+     "'vision_config.image_size' is 13, which is not supported: it is no multiple of"},
+    {"smolvlm", "scale_factor", "3", "shuffle is 3; it must divide the 4 patches of an image's"},
+    {"smolvlm", "scale_factor", "0", "'scale_factor' is 0; it must be a whole number"},
+    {"smolvlm", "image_token_id", "37", "'token' must be a token, a whole number from 0 to 36"},
     {"falcon", "num_ln_in_parallel_attn", "3", "'num_ln_in_parallel_attn' is 3, which is not"},
     {"falcon", "num_ln_in_parallel_attn", "1",
      "has no tensor 'transformer.h.0.input_layernorm.weight'"}};
@@ -144,6 +162,9 @@ int main(void) {
     test_mutations("hunyuan_v1_dense", "config.json", 4096);
     test_mutations("falcon_7b", "config.json", 4096);
     test_mutations("olmo_hybrid", "config.json", 4096);
+    test_mutations("llava", "config.json", 4096);
+    test_gradients("llava");
+    test_gradients("smolvlm");
     remove_scratch();
     return check_report();
 }

@@ -515,9 +515,9 @@ static const ShardedCase CASES[] = {
                                  "{seq=seq, head=head, causal=0, scale=0.5} : f32[batch=2, "
                                  "seq=18/c, kv=2, head=4], f32[batch=2, seq=18, kv=2, "
                                  "head=4]~sum(c), f32[batch=2, seq=18, kv=2, head=4]~sum(c)\n"},
-    {"hashes of tokens before, positions divided", "t=1, c=3, d=1, p=1", false,
-     TOKENS(0, "#9", "batch=2, seq=18]") "%1 = ngram(%0) {axis=seq, by=3, count=50} : i32[batch=2, "
-                                         "seq=18/c]\n"},
+    TOKENS_BEFORE,
+    PATCHES_REGROUPED,
+    PATCHES_JOINED,
     {"keys of another name, biases by distance, queries dealt out", "t=2, c=2, d=1, p=1", false,
      PARAM(0, "", "batch=2, heads=4/t, seq=12/c, keys=12]") PARAM(1, "", "buckets=8, heads=4/t]")
          PARAM(2, "",

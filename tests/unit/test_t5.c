@@ -1,5 +1,6 @@
-/* Encoders with decoders (models/t5.lua): every layout against one rank, attention of its scores
- * against attention as one op, and buckets of relative positions against T5's published ones.
+/* Encoders with decoders (models/t5.lua), and towers that see images: every layout against one
+ * rank, attention of its scores against attention as one op, and buckets of relative positions
+ * against T5's published ones.
  *
  * Would catch: a stage that lacks what the encoder gave or its gradient, keys of another sequence's
  * length, a bias at a rank's own position instead of the sequence's, a table whose gradient lacks a
@@ -10,7 +11,7 @@
 #include "ir/ops/relative.h"
 #include "tests/unit/train_compare.h"
 
-enum { BATCH = 8, STEPS = 3, MAX_SETTINGS = 16 };
+enum { BATCH = 8, STEPS = 3, MAX_SETTINGS = 24 };
 static const double RATE = 2e-3;
 
 typedef struct Tried {
@@ -24,10 +25,20 @@ typedef struct Tried {
     {"layers", "3"}, {"model", "32"}, {"heads", "4"}, {"head", "8"}, {"ffn", "48"},                \
     {"source", "24"}, {"seq", "16"}, {"vocab", "64"}, {"buckets", "8"}, {"distance", "12"},        \
     {"optimizer.eps", "1e-6"}
+#define SEES                                                                                       \
+    {"layers", "3"}, {"vision_layers", "3"}, {"model", "32"}, {"heads", "4"}, {"kv_heads", "4"},   \
+    {"ffn", "48"}, {"vision", "24"}, {"vision_heads", "4"}, {"vision_ffn", "40"}, {"seq", "16"},   \
+    {"vocab", "64"}, {"image_token", "3"}, {"optimizer.eps", "1e-6"}
 static const Tried TRIED[] = {
     {"T5", "models/t5.lua", DTYPE_F32, {SMALL, {"dropout", "0.1"}}},
     {"T5 1.1, another decoder", "models/t5.lua", DTYPE_F32,
      {SMALL, {"tied", "false"}, {"act", "gated_gelu"}, {"decoder_layers", "1"}}},
+    {"two images, squares of patches", "models/llava.lua", DTYPE_F32,
+     {SEES, {"images", "2"}, {"patches", "32"}, {"dropout", "0.1"}, {"vision_act", "quick_gelu"}}},
+    {"an image, its patches and a class, some frozen", "models/llava.lua", DTYPE_F32,
+     {SEES, {"vision_class", "true"}, {"vision_pre_norm", "true"}, {"vision_post_norm", "false"},
+      {"connector", "mlp"}, {"vision_patch_bias", "false"}, {"pixel_std", "0.5,0.4,0.3"},
+      {"freeze", "*.mlp.*,vision.patch.w"}}},
 };
 static const Tried COMPOSED[] = {
     {"causal", "tests/models/composed.lua", DTYPE_F32, {{"causal", "true"}}},
@@ -106,9 +117,9 @@ static void check_layouts(const Tried *of, int each) {
 }
 
 /* In 16 bits scores stay f32: every layout plans, and a step is near that in f32. */
-static void check_low(void) {
-    Tried low = TRIED[0];
-    low.settings[count_settings(&low) - 1] = (ModelSetting){0}; /* no dropout */
+static void check_low(const Tried *of) {
+    Tried low = *of;
+    low.settings[count_settings(&low) - 1] = (ModelSetting){0};
     Run exact, run;
     check_begin("bf16");
     bool done = start(&exact, &low, &ALONE) && run_steps(&exact, 1, RATE);
@@ -205,8 +216,10 @@ static const BucketRun PAST[] = {
 };
 
 int main(void) {
-    for (size_t i = 0; i < sizeof(TRIED) / sizeof(TRIED[0]); i++) check_layouts(&TRIED[i], EACH);
-    check_low();
+    for (size_t i = 0; i < sizeof(TRIED) / sizeof(TRIED[0]); i++)
+        check_layouts(&TRIED[i], i < 2 ? EACH : i);
+    check_low(&TRIED[0]);
+    check_low(&TRIED[2]);
     for (size_t i = 0; i < sizeof(COMPOSED) / sizeof(COMPOSED[0]); i++) {
         check_composed(&COMPOSED[i]);
     }

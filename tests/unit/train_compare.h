@@ -32,7 +32,8 @@ static inline bool is_key_bias(const Run *run, const char *name) {
     size_t length = strlen(name);
     bool turned = false; /* by rotary positions: then scores see it */
     for (int n = 0; n < graph->n_nodes; n++) turned |= graph->nodes[n]->op == OP_ROTARY;
-    return !turned && length > 3 && strcmp(name + length - 3, ".bk") == 0;
+    const bool sees = strstr(name, ".vision.") != NULL; /* its positions do not turn */
+    return (!turned || sees) && length > 3 && strcmp(name + length - 3, ".bk") == 0;
 }
 
 static inline void compare_losses(const Run *run, const Run *one, int n_steps) {

@@ -236,6 +236,34 @@ static inline void fill_stored(const Plan *plan, int step, int32_t *words, float
     }
 }
 
+/* The token in whose places images' vectors stand; -1: there are no images. */
+static inline int32_t find_image_token(const Plan *plan) {
+    for (int i = 0; i < plan->n_programs && plan_pixels(plan); i++) {
+        const Graph *graph = plan->programs[i].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            int64_t token = node_int(graph->nodes[n], ATTR_image_token, -1);
+            if (token >= 0) return (int32_t)token;
+        }
+    }
+    return -1;
+}
+
+/* Behind each row's tokens, of which some stand for them: more than there are vectors in some. */
+static inline void put_images(const Plan *plan, int step, int32_t *tokens) {
+    const int64_t row = plan_row(plan), n_tokens = plan_row_tokens(plan);
+    const int32_t token = find_image_token(plan);
+    uint32_t state = 2463534242u + (uint32_t)step;
+    for (int64_t i = 0; token >= 0 && i < plan->global_batch * row; i++) {
+        const int64_t b = i / row, at = i % row;
+        state ^= state << 13, state ^= state >> 17, state ^= state << 5;
+        if (at >= n_tokens) {
+            tokens[i] = (int32_t)(state >> 8) & 255;
+        } else if ((at * 5 + b) % 7 < 2 + b % 4) {
+            tokens[i] = token;
+        }
+    }
+}
+
 /* Tokens and labels of a step: the same for every layout. */
 static inline void fill_batch(const Plan *plan, int step, int32_t *tokens, int32_t *labels) {
     uint64_t state = 88172645463325252ull + (uint64_t)step * 1000003u;
@@ -250,6 +278,7 @@ static inline void fill_batch(const Plan *plan, int step, int32_t *tokens, int32
             (int32_t)((state >> 11) % (uint64_t)plan->vocab);
         labels[i] = (int32_t)((state >> 37) % (uint64_t)plan->vocab);
     }
+    put_images(plan, step, tokens);
     if (plan_reads_numbers(plan, TOKEN_OLD_SCORES) || plan_reads_numbers(plan, TOKEN_WEIGHTS)) {
         cut_answers(plan, step, labels);
     }

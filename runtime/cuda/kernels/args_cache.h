@@ -16,6 +16,14 @@ typedef struct CacheAppendArgs {
     void *cache;
 } CacheAppendArgs;
 
+/* out[i] = cache[rows[i / seq], places[i]], or zero where there is none. */
+typedef struct CacheReadArgs {
+    int64_t n, seq, sequences, context, width;
+    const int32_t *rows, *places;
+    const void *cache;
+    void *out;
+} CacheReadArgs;
+
 /* out[b] = x[b, numbers[b]], or zero where there is none. */
 typedef struct SelectRowArgs {
     int64_t batch, seq, width;

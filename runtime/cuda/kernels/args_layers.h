@@ -100,6 +100,7 @@ typedef struct DocumentsArgs {
     int32_t *ends;            /* and of document_ends */
     int32_t *hashes, by, count;
     uint32_t seed;
+    int32_t *numbers; /* of occurrence, of the token `separator` */
 } DocumentsArgs;
 enum { DOCUMENTS_THREADS = 256, DOCUMENTS_EACH = 8 };
 

@@ -19,6 +19,25 @@ KERNEL_FUNCTION __launch_bounds__(CACHE_THREADS) cache_append_16(CacheAppendArgs
     append<uint4>(a);
 }
 
+template <typename T> static __device__ __forceinline__ void read(const CacheReadArgs &a) {
+    const int64_t at = (int64_t)blockIdx.x * CACHE_THREADS + threadIdx.x, i = at / a.width;
+    if (i >= a.n) return;
+    const int64_t row = a.rows[i / a.seq], place = a.places[i];
+    const bool there = row >= 0 && row < a.sequences && place >= 0 && place < a.context;
+    const int64_t from = (row * a.context + place) * a.width + at % a.width;
+    ((T *)a.out)[at] = there ? ((const T *)a.cache)[from] : T();
+}
+
+KERNEL_FUNCTION __launch_bounds__(CACHE_THREADS) cache_read_2(CacheReadArgs a) {
+    read<uint16_t>(a);
+}
+KERNEL_FUNCTION __launch_bounds__(CACHE_THREADS) cache_read_4(CacheReadArgs a) {
+    read<uint32_t>(a);
+}
+KERNEL_FUNCTION __launch_bounds__(CACHE_THREADS) cache_read_16(CacheReadArgs a) {
+    read<uint4>(a);
+}
+
 template <typename T> static __device__ __forceinline__ void select_row(const SelectRowArgs &a) {
     const int64_t at = (int64_t)blockIdx.x * CACHE_THREADS + threadIdx.x, b = at / a.width;
     if (b >= a.batch) return;

@@ -28,6 +28,27 @@ static __device__ __forceinline__ int greatest_before(int x, int *warps, int *ou
     return before;
 }
 
+/* The sum of the threads before this one, and of all. warps [32]; barriers are inside. */
+static __device__ __forceinline__ int sum_before(int x, int *warps, int *out_all) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int sum = x;
+#pragma unroll
+    for (int delta = 1; delta < 32; delta *= 2) {
+        const int below = __shfl_up_sync(0xffffffffu, sum, delta);
+        if (lane >= delta) sum += below;
+    }
+    if (lane == 31) warps[warp] = sum;
+    __syncthreads();
+    int before = sum - x, all = 0;
+    for (int w = 0; w < (int)blockDim.x / 32; w++) {
+        if (w < warp) before += warps[w];
+        all += warps[w];
+    }
+    __syncthreads();
+    *out_all = all;
+    return before;
+}
+
 /* The number of a position among those that are kept, or -1. */
 static __device__ __forceinline__ int64_t kept_as(const DocumentsArgs &a, int64_t position) {
     if (position >= a.first && position - a.first < a.split) return position - a.first;
@@ -104,5 +125,32 @@ KERNEL_FUNCTION __launch_bounds__(DOCUMENTS_THREADS) ngram(DocumentsArgs a) {
         const int64_t position = i < a.split ? a.first + i : a.second + i;
         a.hashes[at] =
             ngram_hash(a.tokens + row * a.n, position, a.by, a.separator, a.seed, a.count);
+    }
+}
+
+/* Of a position that has the token, `separator` here, how many before it have it. */
+KERNEL_FUNCTION __launch_bounds__(DOCUMENTS_THREADS) occurrence(DocumentsArgs a) {
+    __shared__ int warps[DOCUMENTS_THREADS / 32];
+    const int32_t *tokens = a.tokens + (int64_t)blockIdx.x * a.n;
+    int32_t *numbers = a.numbers + (int64_t)blockIdx.x * a.kept;
+    int before = 0; /* this tile */
+    for (int64_t tile = 0; tile < a.n; tile += DOCUMENTS_THREADS * DOCUMENTS_EACH) {
+        const int64_t first = tile + (int64_t)threadIdx.x * DOCUMENTS_EACH;
+        bool is_one[DOCUMENTS_EACH];
+        int count = 0, all;
+#pragma unroll
+        for (int j = 0; j < DOCUMENTS_EACH; j++) {
+            is_one[j] = first + j < a.n && tokens[first + j] == a.separator;
+            count += is_one[j];
+        }
+        int number = before + sum_before(count, warps, &all);
+#pragma unroll
+        for (int j = 0; j < DOCUMENTS_EACH; j++) {
+            if (first + j >= a.n) break;
+            const int64_t kept = kept_as(a, first + j);
+            if (kept >= 0) numbers[kept] = is_one[j] ? number : -1;
+            number += is_one[j];
+        }
+        before += all;
     }
 }

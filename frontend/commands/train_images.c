@@ -1,0 +1,204 @@
+#include "frontend/commands/train_images.h"
+
+#include "frontend/progress_line.h"
+#include "ir/base/clock.h"
+#include "ir/op.h"
+#include "runtime/data/dataset.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool is_token(const Plan *plan, int64_t token) {
+    return token >= 0 && token < plan->vocab;
+}
+
+static bool check_tokens(const Plan *plan, const Node *share, const ImageRule *rule, Diag *diag) {
+    bool known = is_token(plan, rule->token);
+    for (int i = 0; i < rule->n_before; i++) known = known && is_token(plan, rule->before[i]);
+    for (int i = 0; i < rule->n_after; i++) known = known && is_token(plan, rule->after[i]);
+    if (known) return true;
+    diag_error(diag, share->loc,
+               "label_share: image_token, image_before and image_after must be of the %" PRId64
+               " tokens",
+               plan->vocab);
+    return false;
+}
+
+/* One image, with what is around it, and a token to be said of it. */
+static bool check_room(const Plan *plan, const Node *share, const ImageRule *rule, Diag *diag) {
+    const int64_t around = rule->n_before + rule->n_after, needed = rule->tokens + around + 1;
+    if (plan->seq >= needed) return true;
+    diag_error(diag, share->loc,
+               "an image is %" PRId64 " tokens and %" PRId64 " around them, and rows have %" PRId64
+               ": plan with --set seq=%" PRId64 " or more",
+               rule->tokens, around, plan->seq, needed);
+    return false;
+}
+
+bool train_images_of(const CliArgs *args, const Plan *plan, const Node *share, TrainImages *out,
+                     Diag *diag) {
+    const char *folder = cli_text(args, OPT_IMAGES, NULL);
+    ImageRule rule;
+    *out = (TrainImages){0};
+    if (!share || !image_rule_is_there(share)) {
+        if (plan_pixels(plan) > 0) {
+            diag_error(diag, share ? share->loc : NO_LOC,
+                       "the plan's model sees images, and its loss does not say how they are made");
+            return false;
+        }
+        if (folder) diag_error(diag, NO_LOC, "--images: the plan's model sees no images");
+        return !folder;
+    }
+    const char *why = image_rule_read(share, &rule);
+    if (why) {
+        diag_error(diag, share->loc, "label_share: %s", why);
+        return false;
+    }
+    *out = (TrainImages){.reads = true,
+                         .plan = plan,
+                         .rule = rule,
+                         .store = image_store_create(folder),
+                         .window = plan->seq + rule.images};
+    if (plan_pixels(plan) != rule.images * image_numbers(&rule)) {
+        diag_error(diag, share->loc,
+                   "%" PRId64 " images of %" PRId64 " x %" PRId64 " pixels are no %" PRId64
+                   " numbers, which the model's input has",
+                   rule.images, rule.side, rule.side, plan_pixels(plan));
+        return false;
+    }
+    out->tokens = ARENA_ARRAY(args->arena, int32_t, out->window);
+    out->labels = ARENA_ARRAY(args->arena, int32_t, out->window);
+    out->wanted = ARENA_ARRAY(args->arena, ImageWanted, plan->global_batch * rule.images);
+    return check_tokens(plan, share, &rule, diag) && check_room(plan, share, &rule, diag);
+}
+
+void train_images_release(TrainImages *images) {
+    image_store_destroy(images->store);
+    images->store = NULL;
+}
+
+bool train_images_refuse(const Plan *plan, const char *what, Diag *diag) {
+    if (plan_pixels(plan) == 0) return false;
+    diag_error(diag, NO_LOC, "%s: the model sees images, which --data and --problems give alone", what);
+    return true;
+}
+
+/* --- data --- */
+
+bool train_images_check_options(const TrainImages *images, const CliArgs *args, const char *path,
+                                bool plain, Diag *diag) {
+    const char *why = NULL;
+    if (!images->reads) return true;
+    if (plain) {
+        why = "the plan's model sees images: lines of .jsonl name them, which --tokenizer FILE "
+              "takes apart";
+    } else if (cli_given(args, OPT_SEPARATOR)) {
+        why = "--separator: texts with images are lines of .jsonl";
+    } else if (cli_given(args, OPT_PACK)) {
+        why = "--pack: texts with images are not packed: each has its row";
+    }
+    if (why) diag_error(diag, (SourceLoc){path, 0}, "%s", why);
+    return !why;
+}
+
+void train_images_options(TrainImages *images, const CliArgs *args, const Tokenizer *tokenizer,
+                          CorpusOptions *options) {
+    if (!images->reads) return;
+    images->corpus = corpus_images_of(images->store, tokenizer, (uint32_t)images->rule.token,
+                                      options->chat, args->arena);
+    options->images = &images->corpus;
+}
+
+static bool check_files(TrainImages *images, const CliArgs *args, Diag *diag) {
+    ProgressLine line = progress_line_start("images checked");
+    bool good = image_store_check(
+        images->store, cli_given(args, OPT_QUIET) ? NULL : progress_line_show, &line, diag);
+    progress_line_end(&line);
+    return good;
+}
+
+bool train_images_rows(TrainImages *images, const CliArgs *args, uint32_t pad, TokenBuffer *buffer,
+                       Diag *diag) {
+    ImageTotals totals;
+    images->how =
+        (ImageRowOptions){.rule = &images->rule, .seq = (size_t)images->plan->seq, .pad = pad};
+    if (!check_files(images, args, diag) || !image_rows(buffer, &images->how, &totals, diag)) {
+        return false;
+    }
+    image_add_totals(&images->totals, &totals);
+    return true;
+}
+
+int train_images_vocab(const TrainImages *images, int vocab) {
+    const int64_t n = image_store_count(images->store) + 1;
+    return n > vocab ? (int)n : vocab;
+}
+
+/* --- rows --- */
+
+bool train_images_fill(TrainImages *images, const char *path, int32_t *tokens, int32_t *labels,
+                       Diag *diag) {
+    const int64_t seq = images->plan->seq, numbers = image_numbers(&images->rule);
+    int32_t *pixels = tokens + plan_row_tokens(images->plan);
+    memset(pixels, 0, (size_t)plan_pixels(images->plan) * sizeof(*pixels));
+    memcpy(labels, images->labels, (size_t)seq * sizeof(*labels));
+    for (int64_t i = 0; i < seq; i++) {
+        tokens[i] = images->tokens[i];
+        if (tokens[i] < images->plan->vocab) continue;
+        diag_error(diag, (SourceLoc){path, 0}, "token %d is outside the vocabulary of %" PRId64,
+                   tokens[i], images->plan->vocab);
+        return false;
+    }
+    const int64_t most = images->plan->global_batch * images->rule.images;
+    for (int64_t i = 0; i < images->rule.images; i++) {
+        const int32_t number = images->tokens[seq + i];
+        if (number == 0) break;
+        if (images->n_wanted == most) BUG("more images than a batch has");
+        images->wanted[images->n_wanted++] = (ImageWanted){number - 1, pixels + i * numbers};
+    }
+    return true;
+}
+
+bool train_images_give(TrainImages *images, Diag *diag) {
+    images->of_batch = 0;
+    if (images->n_wanted == 0) return true;
+    const double begun = clock_now();
+    bool good =
+        image_store_read(images->store, &images->rule, images->wanted, images->n_wanted, diag);
+    images->n_read += images->n_wanted;
+    images->n_wanted = 0;
+    images->of_batch = clock_now() - begun;
+    images->seconds += images->of_batch;
+    return good;
+}
+
+/* --- words --- */
+
+void train_images_print(const TrainImages *images) {
+    const ImageTotals *t = &images->totals;
+    if (!images->reads || t->n_texts == 0) return;
+    printf("images  %" PRId64 " of %" PRId64 " files in %" PRId64 " texts, %" PRId64
+           " tokens each; rows are %.1f %% full\n",
+           t->n_images, image_store_count(images->store), t->n_texts, images->rule.tokens,
+           100 * (double)t->n_tokens / ((double)t->n_texts * (double)images->plan->seq));
+    if (t->n_cut) {
+        printf("        %" PRId64 " texts are longer than a row and lose their end\n", t->n_cut);
+    }
+    if (t->n_many) {
+        printf("        %" PRId64 " more have more images than a row, %" PRId64 ": left out\n",
+               t->n_many, images->rule.images);
+    }
+    if (t->n_long) {
+        printf("        %" PRId64 " more have an image behind a row's end: left out\n", t->n_long);
+    }
+    if (t->n_empty) {
+        printf("        %" PRId64 " more have no label that counts: left out\n", t->n_empty);
+    }
+}
+
+void train_images_print_read(const TrainImages *images) {
+    if (images->n_read == 0) return;
+    printf("images  %" PRId64 " read in %.1f s, for which training waited: %.2f ms each\n",
+           images->n_read, images->seconds, 1e3 * images->seconds / (double)images->n_read);
+}

@@ -1,0 +1,17 @@
+/* Images as a model takes them: a square of so many pixels a side, cut into square patches. */
+#ifndef RUNTIME_DATA_IMAGE_FIT_H
+#define RUNTIME_DATA_IMAGE_FIT_H
+
+#include "runtime/data/image_resize.h"
+
+/* Numbers of all patches of an image. */
+static inline int64_t image_numbers(const ImageRule *rule) {
+    return rule->side * rule->side * 3;
+}
+
+/* *image becomes the square. False: too many pixels on the way; why [IMAGE_WHY]. */
+bool image_fit(Image *image, const ImageRule *rule, char *why);
+/* A square -> numbers 0..255 [patches, channel, y, x], patches row by row. */
+void image_cut(const Image *square, const ImageRule *rule, int32_t *out);
+
+#endif

@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# Images among texts by commands: lines that name them, training, what bad lines are told. Catches: a
+# model that sees another line's image, or none; other losses on other ranks, in parts, or after a
+# stop; a file that is missed when training is under way; options that do nothing.
+set -u
+suite=images
+. tests/cli/cases.sh
+
+t=$folder/tok.json a=$folder/a.jsonl w=$folder/w.st
+cp tests/data/images/{red.png,green.jpg,blue.webp,white.jpg} "$folder"
+run tokenizer train tests/data/tokenizers/train.txt --vocab 300 -o "$t" --special-token '<|endoftext|>' \
+    --special-token '<image>'
+files=(red.png green.jpg blue.webp white.jpg)
+make_lines() { # SHIFT: 0: images are their lines'
+    local i name
+    for i in {0..23}; do
+        name=${files[i % 4]%.*}
+        echo "{\"image\": \"${files[(i + $1 * (i / 4)) % 4]}\", \"prompt\": \"<image> see?\", \"completion\": \" $name\"}"
+    done
+}
+make_lines 0 >"$a"
+make_lines 1 >"$folder/mixed.jsonl"
+small=(models/llava.lua --set image_token=1 --set seq=32 --micro-batch 4 --global-batch 8 --tokenizer "$t" --eot auto
+    --val-fraction 0 --lr 4e-3)
+number() { grep -o '"loss": [^,}]*' "$folder/out" | head -n 1 | cut -d ' ' -f 2; }
+near() { # NAME A B
+    result "$1" "$(awk -v a="$2" -v b="$3" 'BEGIN { if (!(a > 0 && (a - b) ^ 2 < (1e-4 * b) ^ 2)) print a " and " b }')"
+}
+
+# --- what is learned ---
+works 'train' '24 of 4 files in 24 texts, 4 tokens each' train "${small[@]}" --data "$a" --steps 40 --save "$w"
+[[ $out == *'images  320 read in '* ]]
+result 'says how long reading took' "$([ $? -eq 0 ] || echo "$out")"
+weights=(models/llava.lua --set-from "$w" --load "$w" --tokenizer "$t" --eot auto --micro-batch 4 --json)
+run evaluate "${weights[@]}" --data "$a"
+seen=$(number)
+run evaluate "${weights[@]}" --data "$folder/mixed.jsonl"
+result 'learns what it sees' "$(awk -v a="$seen" -v b="$(number)" 'BEGIN { if (!(a > 0 && a < 0.1 && b > 1)) print a " and " b }')"
+# Of four colours that nothing tells apart, ln 4 over the tokens of an answer.
+run train "${small[@]}" --data "$folder/mixed.jsonl" --steps 40 --save "$folder/mixed.st"
+run evaluate "${weights[@]}" --load "$folder/mixed.st" --data "$a"
+result 'not what is not there to be seen' "$(awk -v a="$(number)" 'BEGIN { if (!(a > 0.2)) print a }')"
+run evaluate "${weights[@]}" --data "$a" --mesh t=2,d=2 --micro-batch 2
+near 'on other ranks' "$(number)" "$seen"
+
+# --- what is written ---
+writes=(models/llava.lua --set-from "$w" --load "$w" --tokenizer "$t" --temperature 0 --length 8)
+works 'one image' '<image> see? blue' generate "${writes[@]}" --image "$folder/blue.webp" --prompt '<image> see?'
+works 'in front, to JSON' '"text": " green"' generate "${writes[@]}" --image "$folder/green.jpg" --prompt ' see?' --json
+for file in "${files[@]}" red.png; do echo "{\"image\": \"$file\", \"prompt\": \"<image> see?\"}"; done >"$folder/p.jsonl"
+echo '{"prompt": "without?"}' >>"$folder/p.jsonl"
+run generate "${writes[@]}" --prompts "$folder/p.jsonl" --samples 2 --side-by-side 3
+cached=$out
+result 'several texts, side by side' "$([[ $(grep -o '"text": "[^"]*"' <<<"$out" | head -n 10 | uniq | tr -d '\n') == \
+    '"text": " red""text": " green""text": " blue""text": " white""text": " red"' ]] || echo "$out")"
+run generate "${writes[@]}" --prompts "$folder/p.jsonl" --samples 2 --no-cache
+result 'the same without caches' "$([[ $out == "$cached" ]] || echo "$out$err, not $cached")"
+run plan "${small[@]:0:5}" --micro-batch 1 -o "$folder/plan"
+works 'of a plan' '<image> see? red' generate "$folder/plan" "${writes[@]:3}" --image "$folder/red.png" --prompt '<image> see?'
+sed 's/"prompt"/"answer": "red", "prompt"/' "$folder/p.jsonl" | head -n 5 >"$folder/q.jsonl"
+works 'problems' 'answers 100.00' evaluate "${writes[@]:0:7}" --temperature 0 --length 8 --problems "$folder/q.jsonl"
+fails 'an image without a place' 2 '1 images, and 2 places' generate "${writes[@]}" --image "$folder/red.png" \
+    --prompt '<image><image>'
+fails 'more than the model sees' 2 '2 images; the model sees 1 at most' generate "${writes[@]}" \
+    --image "$folder/red.png" --image "$folder/red.png" --prompt '?'
+fails 'no image' 2 'tok.json: is no image that is known' generate "${writes[@]}" --image "$t" --prompt '?'
+fails 'an image without a prompt' 2 '--image: needs --prompt' generate "${writes[@]}" --image "$folder/red.png"
+fails 'a text too long' 2 'the context has 32' generate "${writes[@]}" --image "$folder/red.png" \
+    --prompt "$(printf 'xyz %.0s' {1..40})"
+run generate "${writes[@]}" --image "$folder/red.png" --prompt "$(printf 'x%.0s' {1..24})" --length 20 --temperature 2
+result 'no more room' "$([[ $status -eq 1 && $err == *'a text with images is longer than the context'* ]] || echo "$status: $err")"
+fails 'blind' 2 '--image: the model sees no images' generate models/gpt.lua --load "$w" --image "$t" --prompt '?'
+
+# --- the same by other ways ---
+mkdir "$folder/lines"
+sed "s|\"red.png\"|\"data:image/png;base64,$(base64 -w 0 "$folder/red.png")\"|
+    s|\"image\": \(.*\), \"prompt\": \"<image> see?\"|\"images\": [\1], \"prompt\": \" see?\"|" "$a" >"$folder/lines/b.jsonl"
+run evaluate "${weights[@]}" --data "$folder/lines/b.jsonl" --images "$folder"
+near 'in a folder, as URLs, in front' "$(number)" "$seen"
+run train "${small[@]}" --data "$a" --data "$folder/mixed.jsonl" --steps 6 --save "$folder/whole.st" --log "$folder/whole.log"
+run train "${small[@]}" --data "$a" --data "$folder/mixed.jsonl" --steps 6 --stop-at 3 --checkpoint "$folder/c"
+result 'stops' "$([[ $status -eq 0 && $out == *'3 steps'* ]] || echo "$status: $out$err")"
+run train "${small[@]}" --data "$a" --data "$folder/mixed.jsonl" --steps 6 --checkpoint "$folder/c" --save "$folder/again.st"
+result 'goes on with the same batches' "$(cmp "$folder/whole.st" "$folder/again.st" 2>&1)"
+
+# --- what is wrong ---
+bad() { # NAME TEXT LINE [ARGUMENT...]
+    local name=$1 text=$2
+    echo "$3" >"$folder/bad.jsonl"
+    shift 3
+    fails "$name" 2 "$text" train "${small[@]}" --data "$folder/bad.jsonl" --steps 1 "$@"
+}
+line='{"image": "red.png", "prompt": "p", "completion": "c"}'
+bad 'a file that is not there' "none.png: cannot open" "${line/red/none}"
+bad 'in a network' "bad.jsonl:1: an image in a network: fetch it first" "${line/red.png/https://a.b/c.png}"
+bad 'no image' "tok.json: is no image that is known" "${line/red.png/tok.json}"
+bad 'places without images' 'bad.jsonl:1: 1 images, and 2 places' "${line/\"p\"/\"<image><image>\"}"
+bad 'more than a row has' 'no text becomes a row of 32 tokens with at most 1 images: 1 have more' \
+    "${line/\"red.png\"/[\"red.png\", \"red.png\"]}"
+bad 'texts that are packed' '--pack: texts with images are not packed' "$line" --pack
+fails 'no lines' 2 'the plan'"'"'s model sees images: lines of .jsonl name them' train models/llava.lua \
+    --data "$t" --steps 1
+fails 'a model that sees none' 2 "--images: the plan's model sees no images" train models/gpt.lua --data "$t" \
+    --images "$folder" --steps 1
+fails 'choices' 2 "--choices: the model sees images, which --data and --problems give alone" evaluate models/llava.lua \
+    --set-from "$w" --load "$w" --tokenizer "$t" --choices "$a"
+head -c 60 tests/data/images/red.png >"$folder/cut.png"
+echo "${line/red/cut}" >"$folder/cut.jsonl"
+fails 'an image that ends when it is read' 1 "cut.png: is a damaged PNG" train "${small[@]}" \
+    --data "$folder/cut.jsonl" --steps 1
+exit $((n_failed > 0))
