@@ -25,8 +25,10 @@
     VISION("self_attn.out_proj", "attn.wo", "vision, vision_heads vision_head"),                   \
     VISION_BIAS("self_attn.out_proj", "attn.bo", "vision"),                                        \
     NORM(TOWER "encoder.layers.<.layer_norm1", "blocks.<.vision.ln1"),                             \
-    VISION("mlp.fc1", "mlp.w1", "vision_ffn, vision"), VISION_BIAS("mlp.fc1", "mlp.b1", "vision_ffn"), \
-    VISION("mlp.fc2", "mlp.w2", "vision, vision_ffn"), VISION_BIAS("mlp.fc2", "mlp.b2", "vision"), \
+    VISION("mlp.fc1", "mlp.w1", "vision_ffn, vision"),                                             \
+    VISION_BIAS("mlp.fc1", "mlp.b1", "vision_ffn"),                                                \
+    VISION("mlp.fc2", "mlp.w2", "vision, vision_ffn"),                                             \
+    VISION_BIAS("mlp.fc2", "mlp.b2", "vision"),                                                    \
     NORM(TOWER "encoder.layers.<.layer_norm2", "blocks.<.vision.ln2")
 #define TEXT(theirs, ours, dims)                                                                   \
     {DECODER "layers.>." theirs ".weight", {"blocks.>." ours}, dims}
@@ -35,7 +37,8 @@
     TEXT("self_attn.k_proj", "attn.wk", "kv_heads head, model"),                                   \
     TEXT("self_attn.v_proj", "attn.wv", "kv_heads head, model"),                                   \
     TEXT("self_attn.o_proj", "attn.wo", "model, kv_heads group head"),                             \
-    TEXT("mlp.gate_proj", "mlp.wgate", "ffn, model"), TEXT("mlp.up_proj", "mlp.wup", "ffn, model"), \
+    TEXT("mlp.gate_proj", "mlp.wgate", "ffn, model"),                                              \
+    TEXT("mlp.up_proj", "mlp.wup", "ffn, model"),                                                  \
     TEXT("mlp.down_proj", "mlp.wdown", "model, ffn"),                                              \
     TEXT("input_layernorm", "norm1.gain", "model"),                                                \
     TEXT("post_attention_layernorm", "norm2.gain", "model"),                                       \

@@ -59,7 +59,9 @@ def inputs_of(name, tokens, pixels):
         images = (images - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
         images[count:] = 0  # as the processor fills up
         rows.append(images)
-    values = torch.cat([r[:n] for r, n in zip(rows, counts)]) if name == "llava" else torch.stack(rows)
+    values = torch.stack(rows)
+    if name == "llava":  # images of all rows, without those that a row lacks
+        values = torch.cat([row[:count] for row, count in zip(rows, counts)])
     return dict(input_ids=tokens.long(), pixel_values=values.double())
 
 
@@ -144,7 +146,8 @@ def check(name, perilune, scratch):
     theirs = load_file(os.path.join(folder, "model.safetensors"))
     ours = load_file(os.path.join(out, "model.safetensors"))
     differ = [k for k, v in ours.items() if not torch.equal(theirs[k], v)]
-    print(f"{name}: {len(ours)} of {len(theirs)} tensors, {len(differ)} differ; logits by {error:.1e}")
+    print(f"{name}: {len(ours)} of {len(theirs)} tensors, {len(differ)} differ; "
+          f"logits by {error:.1e}")
     if error > 1e-6 or differ:
         raise SystemExit("not the same")
 

@@ -193,7 +193,11 @@ static const Variant OTHERS[] = {
 static const Variant T5[] = {
     {"t5", "models/t5.lua", 4, DTYPE_F32, {T5_SIZES, {"dropout", "0.1"}}},
     {"t5 1.1 bf16", "models/t5.lua", 4, DTYPE_BF16,
-     {T5_SIZES, {"tied", "false"}, {"act", "gated_gelu"}}}};
+     {T5_SIZES, {"tied", "false"}, {"act", "gated_gelu"}}},
+    {"images", "models/llava.lua", 4, DTYPE_F32,
+     {{"layers", "2"}, {"model", "32"}, {"heads", "4"}, {"kv_heads", "4"}, {"ffn", "48"},
+      {"vision", "24"}, {"vision_heads", "4"}, {"vision_ffn", "40"}, {"seq", "16"}, {"vocab", "64"},
+      {"image_token", "3"}, {"images", "2"}, {"patches", "32"}, {"vision_class", "true"}}}};
 /* clang-format on */
 static const Variant PARTS = {
     "parts of axes", "tests/models/parts.lua", 2, DTYPE_F32, {{"layers", "4"}}};
@@ -382,7 +386,7 @@ static void run(void) {
     short_batches = true;
     check_layouts(&PARTS, &OTHER_LAYOUTS[2], 1);
     check_layouts(&T5[0], &OTHER_LAYOUTS[0], 1);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         if (cpu_has(&T5[i])) check_layouts(&T5[i], &OTHER_LAYOUTS[2], 1);
     }
     for (size_t i = 0; i < sizeof(EXPERTS) / sizeof(EXPERTS[0]); i++) {

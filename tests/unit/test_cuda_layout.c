@@ -228,7 +228,9 @@ static void test_parts(const char *type) {
                "%4 = pad(%1) {axis=c, to=[b], first=8, count=24} : $[a=3, b=24]\n"
                "%5 = pad(%2) {axis=d, to=[b], first=0, count=24} : $[a=3, b=24]\n"
                "%6 = pad(%3) {to=[b], first=23, count=24, at=1} : $[a=3, b=24]\n"
-               "%7 = concat(%1, %2, %1) {over=[c, d], to=[b]} : $[a=3, b=37]\n");
+               "%7 = concat(%1, %2, %1) {over=[c, d], to=[b]} : $[a=3, b=37]\n"
+               "%8 = regroup(%0) {over=[b], to=[c, d], count=8} : $[a=3, c=3, d=8]\n"
+               "%9 = regroup(%8) {over=[a, c], to=[e]} : $[e=9, d=8]\n");
     check_part(type, "parts of outer axes",
                "%0 = input() {name=\"\"} : $[a=2, b=7, c=300]\n"
                "%1 = narrow(%0) {axis=b, to=[d], first=2, count=4} : $[a=2, d=4, c=300]\n"
