@@ -72,6 +72,9 @@ bad 'more than a row has' 'no text becomes a row of 32 tokens with at most 1 ima
 bad 'texts that are packed' '--pack: texts with images are not packed' "$line" --pack
 fails 'no lines' 2 'the plan'"'"'s model sees images: lines of .jsonl name them' train models/llava.lua \
     --data "$t" --steps 1
+fails 'a text' 2 'texts with images are lines of a file' train "${small[@]}" --data tests/data/tokenizers/train.txt --steps 1
+fails 'Parquet' 2 'is a Parquet file: texts with images are lines' train "${small[@]}" \
+    --data "$(ls tests/data/parquet/*.parquet | head -n 1)" --steps 1
 fails 'a model that sees none' 2 "--images: the plan's model sees no images" train models/gpt.lua --data "$t" \
     --images "$folder" --steps 1
 fails 'choices' 2 "--choices: the plan's model sees images, which only --data gives" evaluate "${weights[@]}" \
