@@ -154,14 +154,17 @@ static TextForm form_of(const Corpus *corpus, const char *path, size_t n_name,
 static bool check_form(const Corpus *corpus, const char *path, TextForm form) {
     const CorpusOptions *options = corpus->options;
     const bool answers = options->preferences || options->unpaired;
-    if ((!answers && !options->classes && !options->texts) || form != TEXT_DOCUMENTS) return true;
+    const bool lines = answers || options->classes || options->texts || options->images;
+    if (!lines || form != TEXT_DOCUMENTS) return true;
     diag_error(corpus->diag, (SourceLoc){path, 0},
-               "%s are lines of a file whose name ends in .jsonl, an array of objects in one that "
-               "ends in .json, or rows of a Parquet file",
+               "%s are lines of a file whose name ends in .jsonl, or an array of objects in one "
+               "that ends in .json%s",
                options->classes    ? "texts of classes"
                : options->texts    ? "texts for vectors"
+               : options->images   ? "texts with images"
                : options->unpaired ? "answers with labels, or in pairs,"
-                                   : "pairs of answers");
+                                   : "pairs of answers",
+               options->images ? "" : "; or rows of a Parquet file");
     return false;
 }
 

@@ -223,6 +223,12 @@ static bool add_group(Corpus *corpus, CorpusRows *rows, int group) {
 
 bool corpus_add_parquet(Corpus *corpus, const char *path, const unsigned char *bytes,
                         size_t length) {
+    if (corpus->options->images) {
+        diag_error(corpus->diag, (SourceLoc){path, 0},
+                   "is a Parquet file: texts with images are lines of a file whose name ends in "
+                   ".jsonl");
+        return false;
+    }
     CorpusRows *rows = memory_zeroed(1, sizeof(*rows));
     rows->arena = arena_create();
     rows->path = path;

@@ -37,7 +37,7 @@ seen=$(number)
 run evaluate "${weights[@]}" --data "$folder/mixed.jsonl"
 result 'learns what it sees' "$(awk -v a="$seen" -v b="$(number)" 'BEGIN { if (!(a > 0 && a < 0.1 && b > 1)) print a " and " b }')"
 # Of four colours that nothing tells apart, ln 4 over the tokens of an answer.
-run train "${small[@]}" --data "$folder/mixed.jsonl" --steps 40 --save "$folder/mixed.st"
+run train "${small[@]}" --data "$folder/mixed.jsonl" --steps 25 --save "$folder/mixed.st"
 run evaluate "${weights[@]}" --load "$folder/mixed.st" --data "$a"
 result 'not what is not there to be seen' "$(awk -v a="$(number)" 'BEGIN { if (!(a > 0.2)) print a }')"
 run evaluate "${weights[@]}" --data "$a" --mesh t=2,d=2 --micro-batch 2
@@ -100,10 +100,15 @@ bad 'more than a row has' 'no text becomes a row of 32 tokens with at most 1 ima
 bad 'texts that are packed' '--pack: texts with images are not packed' "$line" --pack
 fails 'no lines' 2 'the plan'"'"'s model sees images: lines of .jsonl name them' train models/llava.lua \
     --data "$t" --steps 1
+fails 'a text' 2 'texts with images are lines of a file' train "${small[@]}" --data tests/data/tokenizers/train.txt --steps 1
+fails 'Parquet' 2 'is a Parquet file: texts with images are lines' train "${small[@]}" \
+    --data "$(ls tests/data/parquet/*.parquet | head -n 1)" --steps 1
 fails 'a model that sees none' 2 "--images: the plan's model sees no images" train models/gpt.lua --data "$t" \
     --images "$folder" --steps 1
 fails 'choices' 2 "--choices: the model sees images, which --data and --problems give alone" evaluate models/llava.lua \
     --set-from "$w" --load "$w" --tokenizer "$t" --choices "$a"
+fails 'choices beside data' 2 "--choices: the model sees images, which --data and --problems give alone" evaluate "${weights[@]}" \
+    --data "$a" --choices "$a"
 head -c 60 tests/data/images/red.png >"$folder/cut.png"
 echo "${line/red/cut}" >"$folder/cut.jsonl"
 fails 'an image that ends when it is read' 1 "cut.png: is a damaged PNG" train "${small[@]}" \
