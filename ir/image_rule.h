@@ -32,6 +32,15 @@ typedef struct ImageRule {
     int64_t patches, pixel; /* of all images of a row, and numbers of a patch */
 } ImageRule;
 
+/* Tokens of one image: those around it and its placeholders, and which the i-th of them is. */
+static inline int64_t image_rule_length(const ImageRule *rule) {
+    return rule->n_before + rule->tokens + rule->n_after;
+}
+static inline int32_t image_rule_token(const ImageRule *rule, int64_t i) {
+    const int64_t behind = i - rule->n_before - rule->tokens;
+    return i < rule->n_before ? rule->before[i] : behind < 0 ? rule->token : rule->after[behind];
+}
+
 /* Does the loss say that rows have images? */
 bool image_rule_is_there(const Node *share);
 /* NULL, or what is wrong with it. Nothing else has to have checked it. */

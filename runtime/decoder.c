@@ -19,6 +19,8 @@ static void prepare_images(Decoder *d, const Plan *plan, Arena *arena) {
     d->slots = type_elements(&places->types[0]);
     d->placed = ARENA_ARRAY(arena, int32_t, d->sequences * (d->context + 1));
     d->seen = ARENA_ARRAY(arena, float, engine_decoded_numbers(d->engine, DECODE_LOOK));
+    d->looked = ARENA_ARRAY(arena, bool, d->sequences);
+    d->looks = ARENA_ARRAY(arena, bool, d->sequences);
 }
 
 Decoder *decoder_create(Engine *engine, const Plan *plan, Arena *arena) {
@@ -75,8 +77,10 @@ static void put_token(Decoder *d, int64_t i, int64_t sequence, int32_t token) {
     d->inputs[DECODE_OCCURRENCES][i] = NOWHERE;
     if (d->image_token >= 0) {
         int32_t *placed = d->placed + sequence * (d->context + 1) + place;
-        placed[1] = placed[0] + (token == d->image_token);
-        if (token == d->image_token) d->inputs[DECODE_OCCURRENCES][i] = placed[0];
+        const bool stands = token == d->image_token;
+        if (place == 0) d->looked[sequence] = d->looks[sequence];
+        placed[1] = placed[0] + stands;
+        if (stands && d->looked[sequence]) d->inputs[DECODE_OCCURRENCES][i] = placed[0];
     }
     if (token == d->separator) d->starts[sequence] = place + 1;
 }
@@ -100,6 +104,7 @@ bool decoder_look(Decoder *d, int64_t sequence, const int32_t *pixels, Diag *dia
     d->inputs[DECODE_ROWS][0] = (int32_t)sequence;
     d->inputs[DECODE_OCCURRENCES][0] = 0;
     const bool good = engine_decode(d->engine, DECODE_LOOK, inputs, d->seen, diag);
+    d->looks[sequence] = d->looked[sequence] = good;
     d->look_seconds += clock_now() - start;
     d->n_looked++;
     return good;
@@ -260,6 +265,8 @@ bool decoder_copy_first(Decoder *d, int64_t from, int64_t to, int64_t count, int
         const int64_t pitch = d->context + 1;
         memcpy(d->placed + to * pitch, d->placed + from * pitch,
                (size_t)(count + 1) * sizeof(*d->placed));
+        d->looked[to] = d->looked[from]; /* also where that was cleared: its caches are there */
+        d->looks[to] = d->looks[from];
     }
     d->lengths[to] = count;
     d->starts[to] = start;
@@ -272,6 +279,7 @@ void decoder_copy(Decoder *d, int64_t from, int64_t to) {
 
 void decoder_clear(Decoder *d, int64_t sequence) {
     d->lengths[sequence] = d->starts[sequence] = 0;
+    if (d->looks) d->looks[sequence] = false;
 }
 
 int64_t decoder_cut(Decoder *d, int64_t sequence, int64_t length) {

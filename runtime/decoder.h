@@ -20,6 +20,8 @@ typedef struct Decoder {
     int64_t image_token, pixels, slots;
     int32_t *placed;
     float *seen;
+    /* [sequences]: did it look before its first position? And will that one have it? */
+    bool *looked, *looks;
     int64_t *lengths; /* [sequences] */
     int64_t *starts; /* [sequences]: where the last position's document begins, or the next one's */
     int32_t *inputs[N_DECODE_INPUTS];
@@ -55,7 +57,8 @@ typedef struct DecoderRead {
     float *logits; /* [vocab]: behind the last */
 } DecoderRead;
 /* What the model sees of a sequence's images, [patches, pixel] of as many as it may have: tokens
- * that stand for them have it from then on. */
+ * that stand for them have it from then on, until the sequence is cleared; without it they stand
+ * for nothing. */
 bool decoder_look(Decoder *decoder, int64_t sequence, const int32_t *pixels, Diag *diag);
 /* Of `count` tokens that are read at once, how many are read few at a time. */
 int64_t decoder_count_few(const Decoder *decoder, int64_t count);

@@ -180,7 +180,8 @@ static bool add_by_logits(Evaluation *e, int source, int64_t first, int64_t coun
     if (e->compares && !add_losses(e, source, first, count, &aside)) return false;
     to->kl += aside.kl;
     to->n_compared += aside.n_compared;
-    return read_windows(e, source, first, 1, count) && add_logits(e, count, to);
+    return read_windows(e, source, first, 1, count) &&
+           train_images_give(&e->data.images, e->diag) && add_logits(e, count, to);
 }
 
 /* Each window once, or with as many shares of it hidden as are asked for. */

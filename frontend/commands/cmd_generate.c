@@ -103,8 +103,8 @@ static bool begin_text(Generation *gen) {
     GenerateText *text = &gen->begin;
     if (!generate_text_begin(args, engine->plan->vocab, text, gen->diag) ||
         !generate_chat_begin(args, text, &gen->chat, gen->diag) || !check_chat(gen) ||
-        !generate_images_begin(args, engine->images, engine->context, text, &gen->chat,
-                               &gen->images, gen->diag)) {
+        !generate_images_begin(args, engine->plan, engine->images, engine->context, text,
+                               &gen->chat, &gen->images, gen->diag)) {
         return false;
     }
     if (gen->prompts.path) {
@@ -116,7 +116,8 @@ static bool begin_text(Generation *gen) {
         return is_conversation(gen) || ask(gen, prompt, text);
     }
     if (!generate_text_prompt(text, prompt, strlen(prompt), "--prompt", gen->diag) ||
-        !generate_engine_check_prompt(engine, text, "--prompt", gen->diag)) {
+        !generate_engine_check_prompt(engine, text, "--prompt", gen->diag) ||
+        !generate_text_check_blind(text, &text->tokens, (SourceLoc){"--prompt", 0}, gen->diag)) {
         return false;
     }
     if (engine->source) generate_text_answer(text, (uint32_t)engine->eos);

@@ -162,27 +162,43 @@ static void insert_first(TokenList *tokens, uint32_t token) {
     tokens->items[0] = token;
 }
 
-/* Room for the answer. */
-static void fit_prompt(const Solving *s, ProblemFile *file, int i) {
+/* What is left of the context. False, reported: nothing is. */
+static bool limit_answer(const Solving *s, ProblemFile *file, int i) {
+    const int64_t context = s->writer.engine.context;
+    const PromptLine *line = &file->prompts.lines[i];
+    const int64_t n = (int64_t)line->begin.n_prompt_tokens, room = context - n;
+    int64_t *most = &file->problems[i].most;
+    if (*most > room) *most = room;
+    if (room > 0) return true;
+    diag_error(s->diag, line->loc,
+               "%" PRId64 " tokens, with --bos; the context has %" PRId64
+               ": --context N, or --set seq=N",
+               n, context);
+    return false;
+}
+
+/* Room for the answer. Chats, and texts with images, lose nothing of their front. */
+static bool fit_prompt(const Solving *s, ProblemFile *file, int i) {
     const GenerateEngine *engine = &s->writer.engine;
     GenerateText *text = &file->prompts.lines[i].begin;
     int64_t *most = &file->problems[i].most;
     *most = s->length;
     if (engine->source) {
         if (*most > engine->context) *most = engine->context;
-        return;
+        return true;
     }
-    if (cli_given(s->args, OPT_CHAT)) {
-        const int64_t room = engine->context - (int64_t)text->n_prompt_tokens;
-        if (*most > room) *most = room;
-        return;
-    }
+    if (cli_given(s->args, OPT_CHAT)) return limit_answer(s, file, i);
     if (s->first != NO_TOKEN) insert_first(&text->tokens, s->first);
+    if (text->images) {
+        text->n_prompt_tokens = text->tokens.count;
+        return limit_answer(s, file, i);
+    }
     const size_t room = (size_t)(engine->context - s->length), n = text->tokens.count;
     const size_t cut = n > room ? n - room : 0;
     memmove(text->tokens.items, text->tokens.items + cut, (n - cut) * sizeof(*text->tokens.items));
     text->tokens.count = text->n_prompt_tokens = n - cut;
     file->n_cut += cut > 0;
+    return true;
 }
 
 static bool encode_file(const Solving *s, ProblemFile *file) {
@@ -192,7 +208,9 @@ static bool encode_file(const Solving *s, ProblemFile *file) {
                                  s->diag)) {
         return false;
     }
-    for (int i = 0; i < file->prompts.n_lines; i++) fit_prompt(s, file, i);
+    for (int i = 0; i < file->prompts.n_lines; i++) {
+        if (!fit_prompt(s, file, i)) return false;
+    }
     return true;
 }
 
@@ -202,8 +220,8 @@ static bool encode(Solving *s) {
     if (!generate_text_begin(s->args, engine->plan->vocab, &s->begin, s->diag) ||
         !choices_args_texts(s->args, s->begin.tokenizer, &texts, s->diag) ||
         !generate_chat_begin(s->args, &s->begin, &s->chat, s->diag) ||
-        !generate_images_begin(s->args, engine->images, engine->context, &s->begin, &s->chat,
-                               &s->images, s->diag)) {
+        !generate_images_begin(s->args, engine->plan, engine->images, engine->context, &s->begin,
+                               &s->chat, &s->images, s->diag)) {
         return false;
     }
     s->first = texts.first;

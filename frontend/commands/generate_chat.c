@@ -132,6 +132,7 @@ bool generate_chat_ask(GenerateChat *chat, const char *said, int64_t context, Ge
         good = encode(&chat->chat, NULL, chat->messages, NULL, encoder, NO_LOC, &tokens, diag);
     }
     encoder_destroy(encoder);
+    good = good && generate_text_check_blind(text, &tokens, NO_LOC, diag);
     if (good && tokens.count >= (size_t)context) {
         diag_error(diag, NO_LOC,
                    "--chat: the question takes %zu tokens, with the system's text and the answer's "

@@ -541,9 +541,10 @@ static bool compute_window(GenerateEngine *e, const GenerateText *text, float *o
                            Diag *diag) {
     size_t vocab = (size_t)e->plan->vocab;
     if (!fits(e, text, 0, diag)) return false;
-    if (e->images && !text_images_read(text->images, plan_pixels(e->plan),
-                                       e->tokens + plan_row_tokens(e->plan), diag)) {
-        return false;
+    if (e->images && !text_images_equal(e->in_tokens, text->images)) {
+        int32_t *pixels = e->tokens + plan_row_tokens(e->plan);
+        if (!text_images_read(text->images, plan_pixels(e->plan), pixels, diag)) return false;
+        e->in_tokens = text->images;
     }
     size_t last = e->source ? fill_pair(e, text) : fill_window(e, text);
     if (!generate_engine_windows(e, diag)) return false;
@@ -668,6 +669,7 @@ static bool read_of(GenerateEngine *e, int i, const GenerateText *text, float *o
             return false;
         }
         e->seen[i] = text->images;
+        e->held[i].count = 0; /* which was read with others */
     }
     const size_t begin = e->firsts[i] + (size_t)e->decoder->lengths[i];
     const int64_t n = (int64_t)(count - begin);

@@ -33,12 +33,13 @@ typedef struct GenerateEngine {
     /* [n_texts]: what a text's caches begin with that was read many tokens at a time: also once it
      * has ended. */
     HeldTokens *held;
-    const TextImages **seen; /* [n_texts]: the images that a text's cache was read with */
-    const Node *images;      /* what the loss says of images; NULL: the model sees none */
-    int32_t *pixels;         /* of a text's images; of whole windows within `tokens` */
-    DecoderRead *reads;      /* [n_texts]: of a round */
-    bool *waits;             /* [n_texts]: is it to be read? */
-    bool *begins;            /* [n_texts]: from its beginning on, which others may share? */
+    const TextImages **seen;     /* [n_texts]: the images that a text's cache was read with */
+    const Node *images;          /* what the loss says of images; NULL: the model sees none */
+    int32_t *pixels;             /* of a text's images; of whole windows within `tokens`, */
+    const TextImages *in_tokens; /* which has these */
+    DecoderRead *reads;          /* [n_texts]: of a round */
+    bool *waits;                 /* [n_texts]: is it to be read? */
+    bool *begins;                /* [n_texts]: from its beginning on, which others may share? */
     size_t *firsts;  /* [n_texts]: a text's token that is at the first position of its cache */
     int32_t *tokens; /* with a decoder [n_texts], else [forward_batch, context] */
     float *windows;  /* f32[forward_batch, context, vocab] */

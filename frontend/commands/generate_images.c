@@ -23,22 +23,18 @@ bool text_images_read(const TextImages *images, int64_t n_pixels, int32_t *out, 
     return good;
 }
 
-bool generate_images_begin(const CliArgs *args, const Node *share, int64_t context,
-                           GenerateText *text, const GenerateChat *chat, GenerateImages *out,
-                           Diag *diag) {
+bool generate_images_begin(const CliArgs *args, const Plan *plan, const Node *share,
+                           int64_t context, GenerateText *text, const GenerateChat *chat,
+                           GenerateImages *out, Diag *diag) {
     const bool given = cli_given(args, OPT_PICTURE), folder = cli_given(args, OPT_IMAGES);
     const char *why = NULL;
     *out = (GenerateImages){.arena = args->arena, .context = context};
-    if (!share) {
+    if (!plan_images(plan, share, &out->rule, diag)) return false;
+    if (out->rule.images == 0) {
         if (given || folder) {
             diag_error(diag, NO_LOC, "--%s: the model sees no images", given ? "image" : "images");
         }
         return !given && !folder;
-    }
-    const char *error = image_rule_read(share, &out->rule);
-    if (error) {
-        diag_error(diag, share->loc, "label_share: %s", error);
-        return false;
     }
     if (given && !cli_given(args, OPT_PROMPT)) {
         why = "--image: needs --prompt TEXT, what is asked of it";
@@ -137,20 +133,14 @@ static bool encode_chat(const GenerateImages *images, const GenerateChat *chat,
     return good;
 }
 
-static void add_tokens(TokenList *to, const int32_t *tokens, int n) {
-    for (int i = 0; i < n; i++) token_list_add(to, (uint32_t)tokens[i]);
-}
-
 /* Each place becomes what stands for an image. */
 static TokenList expand(const ImageRule *rule, const TokenList *from) {
     TokenList out = {0};
     for (size_t i = 0; i < from->count; i++) {
         const bool place = from->items[i] == (uint32_t)rule->token;
         if (!place) token_list_add(&out, from->items[i]);
-        if (!place) continue;
-        add_tokens(&out, rule->before, rule->n_before);
-        for (int64_t k = 0; k < rule->tokens; k++) token_list_add(&out, (uint32_t)rule->token);
-        add_tokens(&out, rule->after, rule->n_after);
+        const int64_t n = place ? image_rule_length(rule) : 0;
+        for (int64_t k = 0; k < n; k++) token_list_add(&out, (uint32_t)image_rule_token(rule, k));
     }
     return out;
 }

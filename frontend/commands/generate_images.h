@@ -4,6 +4,7 @@
 #define FRONTEND_COMMANDS_GENERATE_IMAGES_H
 
 #include "frontend/commands/generate_chat.h"
+#include "planner/plan/plan.h"
 #include "runtime/tokenizer/corpus_images.h"
 
 /* Those of one text. They are decoded when the model looks at them. */
@@ -29,11 +30,12 @@ typedef struct GenerateImages {
     CorpusImages corpus;
 } GenerateImages;
 
-/* share: what the model's loss says of images, or NULL: it sees none. False, reported: options are
- * given that need what is not there. Released by generate_images_release, either way. */
-bool generate_images_begin(const CliArgs *args, const Node *share, int64_t context,
-                           GenerateText *text, const GenerateChat *chat, GenerateImages *out,
-                           Diag *diag);
+/* share: what the model's loss says of images, or NULL: it sees none. False, reported: the plan has
+ * another input or vocabulary, or options are given that need what is not there. Released by
+ * generate_images_release, either way. */
+bool generate_images_begin(const CliArgs *args, const Plan *plan, const Node *share,
+                           int64_t context, GenerateText *text, const GenerateChat *chat,
+                           GenerateImages *out, Diag *diag);
 void generate_images_release(GenerateImages *images);
 
 /* Does it name images, which the text then begins with? */

@@ -116,6 +116,9 @@ static bool encode_line(PromptLine *line, const GenerateEngine *engine, const Ge
                !generate_engine_check_prompt(engine, &line->begin, where, diag)) {
         return false;
     }
+    if (!generate_text_check_blind(&line->begin, &line->begin.tokens, line->loc, diag)) {
+        return false;
+    }
     if (engine->source) generate_text_answer(&line->begin, (uint32_t)engine->eos);
     if (!chats || (int64_t)line->begin.n_prompt_tokens < engine->context) return true;
     diag_error(diag, line->loc,

@@ -98,6 +98,18 @@ void generate_text_release(GenerateText *text) {
     strbuf_destroy(&text->text);
 }
 
+bool generate_text_check_blind(const GenerateText *text, const TokenList *tokens, SourceLoc loc,
+                               Diag *diag) {
+    for (size_t i = 0; i < tokens->count && text->image_token != NO_TOKEN; i++) {
+        if (tokens->items[i] != text->image_token) continue;
+        diag_error(diag, loc,
+                   "the text has token %" PRIu32 ", which stands for an image, and names none",
+                   text->image_token);
+        return false;
+    }
+    return true;
+}
+
 bool generate_text_has(const GenerateText *text, int token) {
     size_t length = 1;
     if ((uint32_t)token == text->image_token) return false;

@@ -37,6 +37,10 @@ void generate_text_answer(GenerateText *text, uint32_t end);
 /* Another text as this one is, released before it. */
 GenerateText generate_text_fork(const GenerateText *from);
 
+/* False, reported: the tokens, which name no images, have one that stands for an image. */
+bool generate_text_check_blind(const GenerateText *text, const TokenList *tokens, SourceLoc loc,
+                               Diag *diag);
+
 /* Whether the token may be chosen at all. */
 bool generate_text_has(const GenerateText *text, int token);
 /* False: it ends the text, as the token that does so or with a stop. */

@@ -9,22 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool is_token(const Plan *plan, int64_t token) {
-    return token >= 0 && token < plan->vocab;
-}
-
-static bool check_tokens(const Plan *plan, const Node *share, const ImageRule *rule, Diag *diag) {
-    bool known = is_token(plan, rule->token);
-    for (int i = 0; i < rule->n_before; i++) known = known && is_token(plan, rule->before[i]);
-    for (int i = 0; i < rule->n_after; i++) known = known && is_token(plan, rule->after[i]);
-    if (known) return true;
-    diag_error(diag, share->loc,
-               "label_share: image_token, image_before and image_after must be of the %" PRId64
-               " tokens",
-               plan->vocab);
-    return false;
-}
-
 /* One image, with what is around it, and a token to be said of it. */
 static bool check_room(const Plan *plan, const Node *share, const ImageRule *rule, Diag *diag) {
     const int64_t around = rule->n_before + rule->n_after, needed = rule->tokens + around + 1;
@@ -41,36 +25,20 @@ bool train_images_of(const CliArgs *args, const Plan *plan, const Node *share, T
     const char *folder = cli_text(args, OPT_IMAGES, NULL);
     ImageRule rule;
     *out = (TrainImages){0};
-    if (!share || !image_rule_is_there(share)) {
-        if (plan_pixels(plan) > 0) {
-            diag_error(diag, share ? share->loc : NO_LOC,
-                       "the plan's model sees images, and its loss does not say how they are made");
-            return false;
-        }
+    if (!plan_images(plan, share, &rule, diag)) return false;
+    if (rule.images == 0) {
         if (folder) diag_error(diag, NO_LOC, "--images: the plan's model sees no images");
         return !folder;
-    }
-    const char *why = image_rule_read(share, &rule);
-    if (why) {
-        diag_error(diag, share->loc, "label_share: %s", why);
-        return false;
     }
     *out = (TrainImages){.reads = true,
                          .plan = plan,
                          .rule = rule,
                          .store = image_store_create(folder),
                          .window = plan->seq + rule.images};
-    if (plan_pixels(plan) != rule.images * image_numbers(&rule)) {
-        diag_error(diag, share->loc,
-                   "%" PRId64 " images of %" PRId64 " x %" PRId64 " pixels are no %" PRId64
-                   " numbers, which the model's input has",
-                   rule.images, rule.side, rule.side, plan_pixels(plan));
-        return false;
-    }
     out->tokens = ARENA_ARRAY(args->arena, int32_t, out->window);
     out->labels = ARENA_ARRAY(args->arena, int32_t, out->window);
     out->wanted = ARENA_ARRAY(args->arena, ImageWanted, plan->global_batch * rule.images);
-    return check_tokens(plan, share, &rule, diag) && check_room(plan, share, &rule, diag);
+    return check_room(plan, share, &rule, diag);
 }
 
 void train_images_release(TrainImages *images) {
@@ -80,7 +48,8 @@ void train_images_release(TrainImages *images) {
 
 bool train_images_refuse(const Plan *plan, const char *what, Diag *diag) {
     if (plan_pixels(plan) == 0) return false;
-    diag_error(diag, NO_LOC, "%s: the model sees images, which --data and --problems give alone", what);
+    diag_error(diag, NO_LOC, "%s: the model sees images, which --data and --problems give alone",
+               what);
     return true;
 }
 
@@ -137,6 +106,17 @@ int train_images_vocab(const TrainImages *images, int vocab) {
 
 /* --- rows --- */
 
+/* Those of a row that is filled again. */
+static void forget_wanted(TrainImages *images, const int32_t *pixels) {
+    const int32_t *end = pixels + plan_pixels(images->plan);
+    int64_t n = 0;
+    for (int64_t i = 0; i < images->n_wanted; i++) {
+        const int32_t *to = images->wanted[i].out;
+        if (to < pixels || to >= end) images->wanted[n++] = images->wanted[i];
+    }
+    images->n_wanted = n;
+}
+
 bool train_images_fill(TrainImages *images, const char *path, int32_t *tokens, int32_t *labels,
                        Diag *diag) {
     const int64_t seq = images->plan->seq, numbers = image_numbers(&images->rule);
@@ -151,6 +131,7 @@ bool train_images_fill(TrainImages *images, const char *path, int32_t *tokens, i
         return false;
     }
     const int64_t most = images->plan->global_batch * images->rule.images;
+    forget_wanted(images, pixels);
     for (int64_t i = 0; i < images->rule.images; i++) {
         const int32_t number = images->tokens[seq + i];
         if (number == 0) break;

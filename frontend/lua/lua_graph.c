@@ -458,11 +458,15 @@ static bool has_same_data(const Node *a, const Node *b) {
                                    ATTR_first,      ATTR_by,     ATTR_each,        ATTR_groups,
                                    ATTR_count,      ATTR_length, ATTR_image_token, ATTR_images,
                                    ATTR_image_side, ATTR_patch,  ATTR_image_tokens};
+    static const AttrKey TEXTS[] = {ATTR_classes,     ATTR_labels,       ATTR_weights,
+                                    ATTR_image_fit,   ATTR_image_filter, ATTR_image_before,
+                                    ATTR_image_after, ATTR_image_mean};
     bool same = node_float(a, ATTR_rate, -1) == node_float(b, ATTR_rate, -1) &&
                 node_float(a, ATTR_span, -1) == node_float(b, ATTR_span, -1) &&
-                node_float(a, ATTR_smoothing, 0) == node_float(b, ATTR_smoothing, 0) &&
-                has_same_text(a, b, ATTR_classes) && has_same_text(a, b, ATTR_labels) &&
-                has_same_text(a, b, ATTR_weights);
+                node_float(a, ATTR_smoothing, 0) == node_float(b, ATTR_smoothing, 0);
+    for (size_t i = 0; i < sizeof(TEXTS) / sizeof(TEXTS[0]); i++) {
+        same &= has_same_text(a, b, TEXTS[i]);
+    }
     for (size_t i = 0; i < sizeof(KEYS) / sizeof(KEYS[0]); i++) {
         same &= node_int(a, KEYS[i], -1) == node_int(b, KEYS[i], -1);
     }

@@ -304,7 +304,8 @@ bool infer_regroup(Graph *graph, Node *node, Diag *diag) {
     const Attr *over = node_attr(node, ATTR_over), *to = node_attr(node, ATTR_to);
     int n_over = over ? over->axes.count : 0, n_to = to ? to->axes.count : 0;
     int64_t count = node_int(node, ATTR_count, 0);
-    if (n_over + n_to != 3 || n_over < 1 || n_to < 1 || (n_to == 2) != (count > 0) ||
+    if (n_over + n_to != 3 || n_over < 1 || n_to < 1 ||
+        (n_to == 2 ? count < 1 : node_attr(node, ATTR_count) != NULL) ||
         (n_to == 2 && to->axes.items[0] == to->axes.items[1]) ||
         in->rank + n_to - n_over > MAX_RANK) {
         diag_error(

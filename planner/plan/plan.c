@@ -479,6 +479,42 @@ int64_t plan_pixels(const Plan *plan) {
     return 0;
 }
 
+static bool are_tokens(const Plan *plan, const int32_t *tokens, int n) {
+    for (int i = 0; i < n; i++) {
+        if (tokens[i] < 0 || tokens[i] >= plan->vocab) return false;
+    }
+    return true;
+}
+
+bool plan_images(const Plan *plan, const Node *share, ImageRule *out, Diag *diag) {
+    const int64_t numbers = plan_pixels(plan);
+    *out = (ImageRule){.token = -1};
+    if (!share || !image_rule_is_there(share)) {
+        if (numbers == 0) return true;
+        diag_error(diag, share ? share->loc : NO_LOC,
+                   "the plan's model sees images, and its loss does not say how they are made");
+        return false;
+    }
+    const char *why = image_rule_read(share, out);
+    if (why) {
+        diag_error(diag, share->loc, "label_share: %s", why);
+    } else if (out->patches * out->pixel != numbers) {
+        diag_error(diag, share->loc,
+                   "label_share: %" PRId64 " images of %" PRId64 " x %" PRId64
+                   " pixels are no %" PRId64 " numbers, which the model's input has",
+                   out->images, out->side, out->side, numbers);
+    } else if (!are_tokens(plan, &out->token, 1) || !are_tokens(plan, out->before, out->n_before) ||
+               !are_tokens(plan, out->after, out->n_after)) {
+        diag_error(diag, share->loc,
+                   "label_share: image_token, image_before and image_after must be of the %" PRId64
+                   " tokens",
+                   plan->vocab);
+    } else {
+        return true;
+    }
+    return false;
+}
+
 int64_t plan_row_tokens(const Plan *plan) {
     return plan_source(plan) + plan->seq;
 }

@@ -20,6 +20,7 @@
 #ifndef PLANNER_PLAN_PLAN_H
 #define PLANNER_PLAN_PLAN_H
 
+#include "ir/image_rule.h"
 #include "ir/op.h"
 #include "planner/plan/loss_scaling.h"
 #include "planner/plan/path.h"
@@ -119,7 +120,7 @@ typedef enum DecodeInput {
     DECODE_STARTS,          /* [batch, seq]: where the positions' documents begin */
     DECODE_DOCUMENT_PLACES, /* [batch, seq]: how far they are from there */
     DECODE_OCCURRENCES,     /* [batch, seq]: which of their sequence's images' vectors they have */
-    DECODE_PIXELS,          /* [batch, patches, pixel]: images of a sequence, of DECODE_LOOK alone */
+    DECODE_PIXELS, /* [batch, patches, pixel]: images of a sequence, of DECODE_LOOK alone */
     N_DECODE_INPUTS
 } DecodeInput;
 /* Its chunks; of plans of several sequences also the fourth, of those that score texts the fifth,
@@ -246,7 +247,7 @@ typedef struct Plan {
      * has at most (0: the plan is for training); the token that ends documents, or -1. */
     int64_t context, separator;
     int64_t image_token; /* likewise: the token in whose place an image's vector stands, or -1 */
-    int n_blocks; /* of the whole model */
+    int n_blocks;        /* of the whole model */
     const char *schedule;
     PathKind path;
     bool cuda; /* leaves room for what CUDA's kernels need beside values; runs on CPUs, too */
@@ -304,6 +305,9 @@ Path plan_path(const Plan *plan);
 int64_t plan_source(const Plan *plan);
 int64_t plan_row_tokens(const Plan *plan);
 int64_t plan_pixels(const Plan *plan);
+/* What its label_share says of images (or NULL: there is none), as its input and its vocabulary
+ * have it; out->images 0: the model sees none. False: reported; a plan's file may say anything. */
+bool plan_images(const Plan *plan, const Node *share, ImageRule *out, Diag *diag);
 int64_t plan_row(const Plan *plan);
 /* Does its model read such numbers of each label? */
 bool plan_reads_numbers(const Plan *plan, TokenNumbers numbers);

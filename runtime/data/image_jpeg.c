@@ -3,8 +3,9 @@
 
 #include <stdio.h>
 /* After stdio.h, whose FILE it needs. */
-#include <jerror.h>
 #include <jpeglib.h>
+/* After jpeglib.h, whose version and parts say which codes there are. */
+#include <jerror.h>
 #include <setjmp.h>
 #include <string.h>
 
@@ -34,7 +35,8 @@ static void fail(j_common_ptr common) {
 static void warn(j_common_ptr common, int level) {
     const int code = common->err->msg_code;
     const bool lost = code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER ||
-                      code == JWRN_HUFF_BAD_CODE || code == JWRN_MUST_RESYNC;
+                      code == JWRN_HUFF_BAD_CODE || code == JWRN_ARITH_BAD_CODE ||
+                      code == JWRN_MUST_RESYNC;
     if (level < 0 && lost) fail(common);
 }
 

@@ -29,7 +29,7 @@ static size_t find_text(const TokenBuffer *buffer, size_t begin, Text *out) {
 }
 
 static size_t length_of(const ImageRowOptions *o, bool is_image) {
-    return is_image ? (size_t)(o->rule->n_before + o->rule->tokens + o->rule->n_after) : 1;
+    return is_image ? (size_t)image_rule_length(o->rule) : 1;
 }
 
 /* What becomes of a text. */
@@ -71,9 +71,8 @@ static bool takes(const TokenBuffer *buffer, const Text *text, const ImageRowOpt
 }
 
 static size_t put_image(TokenBuffer *to, size_t at, const ImageRule *rule) {
-    for (int i = 0; i < rule->n_before; i++) token_buffer_set(to, at++, (uint32_t)rule->before[i]);
-    for (int64_t i = 0; i < rule->tokens; i++) token_buffer_set(to, at++, (uint32_t)rule->token);
-    for (int i = 0; i < rule->n_after; i++) token_buffer_set(to, at++, (uint32_t)rule->after[i]);
+    const int64_t n = image_rule_length(rule);
+    for (int64_t i = 0; i < n; i++) token_buffer_set(to, at++, (uint32_t)image_rule_token(rule, i));
     return at;
 }
 

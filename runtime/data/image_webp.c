@@ -29,7 +29,11 @@ static bool decode_first(ImageRead *read) {
     if (!WebPAnimDecoderOptionsInit(&options)) return damaged(read);
     options.color_mode = MODE_RGBA;
     WebPAnimDecoder *decoder = WebPAnimDecoderNew(&data, &options);
-    bool good = decoder && WebPAnimDecoderGetNext(decoder, &canvas, &time);
+    WebPAnimInfo info;
+    bool good = decoder && WebPAnimDecoderGetInfo(decoder, &info) &&
+                info.canvas_width == (uint32_t)read->image.width &&
+                info.canvas_height == (uint32_t)read->image.height &&
+                WebPAnimDecoderGetNext(decoder, &canvas, &time);
     const size_t n = (size_t)read->image.width * (size_t)read->image.height;
     for (size_t i = 0; good && i < n; i++) memcpy(read->image.rgb + 3 * i, canvas + 4 * i, 3);
     WebPAnimDecoderDelete(decoder);

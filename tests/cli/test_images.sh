@@ -36,6 +36,10 @@ run evaluate "${weights[@]}" --data "$a"
 seen=$(number)
 run evaluate "${weights[@]}" --data "$folder/mixed.jsonl"
 result 'learns what it sees' "$(awk -v a="$seen" -v b="$(number)" 'BEGIN { if (!(a > 0 && a < 0.1 && b > 1)) print a " and " b }')"
+# A loss with more in it is told by logits; several batches.
+sed 's/images = vision.data }/images = vision.data, z = 0.1 }/' models/llava.lua >"$folder/z.lua"
+run evaluate "$folder/z.lua" "${weights[@]:1}" --data "$a"
+near 'by logits' "$(number)" "$seen"
 # Of four colours that nothing tells apart, ln 4 over the tokens of an answer.
 run train "${small[@]}" --data "$folder/mixed.jsonl" --steps 25 --save "$folder/mixed.st"
 run evaluate "${weights[@]}" --load "$folder/mixed.st" --data "$a"
@@ -59,6 +63,14 @@ run plan "${small[@]:0:5}" --micro-batch 1 -o "$folder/plan"
 works 'of a plan' '<image> see? red' generate "$folder/plan" "${writes[@]:3}" --image "$folder/red.png" --prompt '<image> see?'
 sed 's/"prompt"/"answer": "red", "prompt"/' "$folder/p.jsonl" | head -n 5 >"$folder/q.jsonl"
 works 'problems' 'answers 100.00' evaluate "${writes[@]:0:7}" --temperature 0 --length 8 --problems "$folder/q.jsonl"
+works 'problems with little room' 'answers 100.00' evaluate "${writes[@]:0:7}" --temperature 0 --length 30 \
+    --problems "$folder/q.jsonl"
+fails 'a place and no image' 2 'the text has token 1, which stands for an image, and names none' \
+    generate "${writes[@]}" --special --prompt '<image> see?'
+echo '{"prompt": "<image> see?"}' >"$folder/blind.jsonl"
+fails 'of a line, too' 2 'blind.jsonl:1: the text has token 1' generate "${writes[@]}" --special --prompts "$folder/blind.jsonl"
+fails 'an output in the place of an image' 2 'would replace what --image reads' generate "${writes[@]}" \
+    --image "$folder/red.png" --prompt '?' -o "$folder/red.png"
 fails 'an image without a place' 2 '1 images, and 2 places' generate "${writes[@]}" --image "$folder/red.png" \
     --prompt '<image><image>'
 fails 'more than the model sees' 2 '2 images; the model sees 1 at most' generate "${writes[@]}" \

@@ -108,15 +108,18 @@ static void test_states(const Variant *variant) {
 static void test_seen(const Variant *variant) {
     Expected e;
     Decoding d;
-    float logits[BATCH * VOCAB];
+    float logits[BATCH * VOCAB], blind[VOCAB];
     check_begin("images of sequences that are copied");
     bool done =
         expect(&e, variant, DTYPE_F32) && decoding_from_model(&d, variant, DTYPE_F32, BATCH, 5);
     CHECK(done, "%s", diag_text(e.run.diag));
     if (done) {
         const int64_t pixels = plan_pixels(e.run.plan), row = plan_row(e.run.plan);
+        decoder_read(d.decoder, 0, e.tokens, 11, blind, d.diag);
+        decoder_clear(d.decoder, 0);
         look_at_images(&e, &d);
         decoder_read(d.decoder, 0, e.tokens, 11, logits, d.diag);
+        CHECK(memcmp(logits, blind, sizeof(blind)) != 0, "what is seen changes nothing");
         decoder_copy_first(d.decoder, 0, 1, 7, 0);
         decoder_read(d.decoder, 1, e.tokens + 7, 6, logits, d.diag);
         compare(&e, 0, 12, logits, DTYPE_F32, "a copy's beginning read on");
@@ -127,6 +130,9 @@ static void test_seen(const Variant *variant) {
         CHECK(decoder_cut(d.decoder, 1, 6) == 6, "nothing is left");
         decoder_read(d.decoder, 1, e.tokens + SEQ + 6, 8, logits, d.diag);
         compare(&e, 1, 13, logits, DTYPE_F32, "cut and read again");
+        decoder_clear(d.decoder, 1);
+        decoder_read(d.decoder, 1, e.tokens, 11, logits, d.diag);
+        CHECK(memcmp(logits, blind, sizeof(blind)) == 0, "what another text saw is seen");
         decoding_close(&d);
     }
     run_close(&e.run);
