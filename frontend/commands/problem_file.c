@@ -40,6 +40,8 @@ static AnswerText text_of(Arena *arena, const json_t *value) {
 
 /* --- rows of a file's own --- */
 
+static const char *const IMAGES[] = {"image", "images"};
+
 static const json_t *find_prompt(const Reading *r, const json_t *row, SourceLoc loc) {
     const json_t *prompt = json_object_get(row, "prompt");
     if (!prompt) prompt = json_object_get(row, "messages");
@@ -65,6 +67,12 @@ static bool read_own(const Reading *r, const json_t *row, SourceLoc loc, Benchma
     if (!answer) answer = json_object_get(row, "answer");
     const AnswerText text = text_of(r->arena, answer);
     if (!prompt) return false;
+    for (int k = 0; k < 2 && r->way->n_shots > 0; k++) {
+        const json_t *images = json_object_get(row, IMAGES[k]);
+        if (!images || json_is_null(images)) continue;
+        diag_error(r->diag, loc, "images take no examples before them: without --shots");
+        return false;
+    }
     if (!text.text) {
         diag_error(r->diag, loc,
                    "'answer' (or 'ground_truth' of 'reward_model') is neither a text nor a number");
@@ -120,12 +128,19 @@ static bool begin(Reading *r, const json_t *row, SourceLoc loc) {
     return json_lines_each(r->shots.path, add_shot, r, r->diag);
 }
 
-/* The object that is asked: {"prompt"}, or messages with what a template may want besides. */
-static json_t *make_line(const json_t *row, const json_t *prompt, const StrBuf *text) {
+/* The object that is asked: {"prompt"} with the images of rows of the file's own, or messages with
+ * what a template may want besides. */
+static json_t *make_line(const json_t *row, const json_t *prompt, const StrBuf *text, bool own) {
     const bool messages = json_is_array(prompt);
     json_t *line = messages ? json_copy((json_t *)(uintptr_t)row)
                             : json_pack("{s:s%}", "prompt", text->text, text->length);
     if (!line) BUG("out of memory, or text that is not UTF-8");
+    for (int k = 0; !messages && own && k < 2; k++) {
+        const json_t *images = json_object_get(row, IMAGES[k]);
+        if (images && json_object_set_new(line, IMAGES[k], borrow(images)) != 0) {
+            BUG("out of memory");
+        }
+    }
     if (!messages) return line;
     if (json_object_set_new(line, "messages", borrow(prompt)) != 0) BUG("out of memory");
     json_object_del(line, "prompt");
@@ -145,7 +160,7 @@ static bool add_problem(Reading *r, const json_t *row, const BenchmarkItem *item
         if (json_is_string(prompt)) {
             strbuf_put_bytes(&text, json_string_value(prompt), json_string_length(prompt));
         }
-        const PromptLine line = {.object = make_line(row, prompt, &text), .loc = loc};
+        const PromptLine line = {.object = make_line(row, prompt, &text, !r->reader), .loc = loc};
         const Problem problem = {.right = text_of(r->arena, answer)};
         int n_problems = n;
         generate_prompts_add(&out->prompts, &line);

@@ -61,9 +61,11 @@ run generate "${writes[@]}" --prompts "$folder/p.jsonl" --samples 2 --no-cache
 result 'the same without caches' "$([[ $out == "$cached" ]] || echo "$out$err, not $cached")"
 run plan "${small[@]:0:5}" --micro-batch 1 -o "$folder/plan"
 works 'of a plan' '<image> see? red' generate "$folder/plan" "${writes[@]:3}" --image "$folder/red.png" --prompt '<image> see?'
-sed 's/"prompt"/"answer": "red", "prompt"/' "$folder/p.jsonl" | head -n 5 >"$folder/q.jsonl"
+sed 's/"image": "\([a-z]*\)/"answer": "\1", &/' "$folder/p.jsonl" | head -n 5 >"$folder/q.jsonl"
 works 'problems' 'answers 100.00' evaluate "${writes[@]:0:7}" --temperature 0 --length 8 --problems "$folder/q.jsonl"
 works 'problems with little room' 'answers 100.00' evaluate "${writes[@]:0:7}" --temperature 0 --length 30 \
+    --problems "$folder/q.jsonl"
+fails 'problems after examples' 2 'q.jsonl:1: images take no examples before them' evaluate "${writes[@]:0:7}" --shots 1 \
     --problems "$folder/q.jsonl"
 fails 'a place and no image' 2 'the text has token 1, which stands for an image, and names none' \
     generate "${writes[@]}" --special --prompt '<image> see?'

@@ -287,6 +287,7 @@ static inline void check_together(const Expected *e, Decoding *d, DType precisio
     float *logits = ARENA_ARRAY(d->arena, float, BATCH *VOCAB);
     DecoderRead reads[BATCH];
     for (int few = 0; few < 6; few += 5) {
+        look_at_images(e, d);
         for (int b = 0; b < BATCH; b++) {
             reads[b] = (DecoderRead){b, e->tokens + b * SEQ, cuts[b], cuts[b] < few ? cuts[b] : few,
                                      logits + b * VOCAB};
