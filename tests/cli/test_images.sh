@@ -61,6 +61,14 @@ run generate "${writes[@]}" --prompts "$folder/p.jsonl" --samples 2 --no-cache
 result 'the same without caches' "$([[ $out == "$cached" ]] || echo "$out$err, not $cached")"
 run plan "${small[@]:0:5}" --micro-batch 1 -o "$folder/plan"
 works 'of a plan' '<image> see? red' generate "$folder/plan" "${writes[@]:3}" --image "$folder/red.png" --prompt '<image> see?'
+forge() { # NAME TEXT SED: a plan that says something else of images, and whose fingerprint is right
+    sed "$3" "$folder/plan" >"$folder/forged"
+    run check "$folder/forged"
+    sed -i "s/fingerprint=[0-9a-f]*/fingerprint=$(grep -o '[0-9a-f]*$' "$folder/err" | head -n 1)/" "$folder/forged"
+    fails "$1" 2 "$2" generate "$folder/forged" "${writes[@]:3}" --image "$folder/red.png" --prompt '<image> see?'
+}
+forge 'a plan of larger images' 'pixels are no 3072 numbers' '/label_share/s/image_side=32/image_side=64/'
+forge 'a plan of tokens that are none' 'must be of the 320 tokens' '/label_share/s/image_after="none"/image_after="320"/'
 sed 's/"image": "\([a-z]*\)/"answer": "\1", &/' "$folder/p.jsonl" | head -n 5 >"$folder/q.jsonl"
 works 'problems' 'answers 100.00' evaluate "${writes[@]:0:7}" --temperature 0 --length 8 --problems "$folder/q.jsonl"
 works 'problems with little room' 'answers 100.00' evaluate "${writes[@]:0:7}" --temperature 0 --length 30 \

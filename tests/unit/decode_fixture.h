@@ -305,8 +305,8 @@ static inline void check_decoding(const Expected *e, Decoding *d, DType precisio
                                   const int cuts[BATCH]) {
     float *logits = ARENA_ARRAY(d->arena, float, BATCH *VOCAB);
     int32_t next[BATCH];
-    look_at_images(e, d);
     if (d->decoder->pieces > 1) check_together(e, d, precision, cuts);
+    look_at_images(e, d);
     for (int b = 0; b < BATCH; b++) {
         const int32_t *tokens = e->tokens + b * SEQ;
         bool fine = decoder_read(d->decoder, b, tokens, cuts[b], logits, d->diag);
