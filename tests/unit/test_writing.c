@@ -41,7 +41,8 @@ static const WriteTask TASKS[] = {
 enum { N_TASKS = sizeof(TASKS) / sizeof(TASKS[0]) };
 
 static GenerateText begin(const WriteTask *task) {
-    GenerateText text = {.n_choices = VOCAB, .end = NO_TOKEN, .answer_end = NO_TOKEN, .image_token = NO_TOKEN};
+    GenerateText text = {
+        .n_choices = VOCAB, .end = NO_TOKEN, .answer_end = NO_TOKEN, .image_token = NO_TOKEN};
     text.text = strbuf_create();
     for (int i = 0; i < task->shared + task->own; i++) {
         const int of = i < task->shared ? 0 : task->kind;
