@@ -119,7 +119,7 @@ typedef enum DecodeInput {
     DECODE_STARTS,          /* [batch, seq]: where the positions' documents begin */
     DECODE_DOCUMENT_PLACES, /* [batch, seq]: how far they are from there */
     DECODE_OCCURRENCES,     /* [batch, seq]: which of their sequence's images' vectors they have */
-    DECODE_PIXELS,          /* [batch, patches, pixel]: images of a sequence, of DECODE_LOOK alone */
+    DECODE_PIXELS, /* [batch, patches, pixel]: images of a sequence, of DECODE_LOOK alone */
     N_DECODE_INPUTS
 } DecodeInput;
 /* Its chunks; of plans of several sequences also the fourth, of those that score texts the fifth,
@@ -243,9 +243,9 @@ typedef struct Plan {
     int n_micro;      /* global_batch / (micro_batch * d) */
     int64_t seq, vocab;
     /* Of a plan for decoding (planner/decode), which is never in a file: positions that a sequence
-     * has at most (0: the plan is for training); the token that ends documents, or -1. */
-    int64_t context, separator;
-    int64_t image_token; /* likewise: the token in whose place an image's vector stands, or -1 */
+     * has at most (0: the plan is for training); the token that ends documents, and the one in
+     * whose place an image's vector stands, or -1. */
+    int64_t context, separator, image_token;
     int n_blocks; /* of the whole model */
     const char *schedule;
     PathKind path;
