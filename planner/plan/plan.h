@@ -119,7 +119,7 @@ typedef enum DecodeInput {
     DECODE_STARTS,          /* [batch, seq]: where the positions' documents begin */
     DECODE_DOCUMENT_PLACES, /* [batch, seq]: how far they are from there */
     DECODE_OCCURRENCES,     /* [batch, seq]: which of their sequence's images' vectors they have */
-    DECODE_PIXELS,          /* [batch, patches, pixel]: images of a sequence, of DECODE_LOOK alone */
+    DECODE_PIXELS, /* [batch, patches, pixel]: images of a sequence, of DECODE_LOOK alone */
     N_DECODE_INPUTS
 } DecodeInput;
 /* Its chunks; of plans of several sequences also the fourth, of those that score texts the fifth,
@@ -246,7 +246,7 @@ typedef struct Plan {
      * has at most (0: the plan is for training); the token that ends documents, or -1. */
     int64_t context, separator;
     int64_t image_token; /* likewise: the token in whose place an image's vector stands, or -1 */
-    int n_blocks; /* of the whole model */
+    int n_blocks;        /* of the whole model */
     const char *schedule;
     PathKind path;
     bool cuda; /* leaves room for what CUDA's kernels need beside values; runs on CPUs, too */
@@ -305,6 +305,8 @@ int64_t plan_source(const Plan *plan);
 int64_t plan_row_tokens(const Plan *plan);
 int64_t plan_pixels(const Plan *plan);
 int64_t plan_row(const Plan *plan);
+/* What says which label its loss leaves out (a plan has one), or NULL: it counts all. */
+const Node *plan_label_share(const Plan *plan);
 /* Does its model read such numbers of each label? */
 bool plan_reads_numbers(const Plan *plan, TokenNumbers numbers);
 /* How many of a teacher's words its loss reads of each label; 0: none. */
