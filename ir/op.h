@@ -178,8 +178,9 @@ enum { OUTPUT_MOST_REPORTED = 12, OUTPUT_MOST_NAME = 100 };
 /* A number for each row, which preferences compare: their output, and another model's of the same
  * rows as an input. */
 #define OUTPUT_ROW_SCORES "row_scores"
-#define INPUT_PIXELS      "pixels"
 #define INPUT_REFERENCE   "reference"
+/* i32[batch, patches, pixel]: images of rows (ir/image_rule.h). */
+#define INPUT_PIXELS "pixels"
 /* The same, of which training knows how good answers are. */
 #define OUTPUT_REWARDS "rewards"
 /* f32[batch, texts, model]: of each text of a row the vector, as nn.embed puts it out. */

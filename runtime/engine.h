@@ -286,7 +286,7 @@ bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Dia
 bool engine_decode(Engine *engine, int chunk, const int32_t *const inputs[N_DECODE_INPUTS],
                    float *out_logits, Diag *diag);
 int64_t engine_decoded_numbers(const Engine *engine, int chunk); /* how many it gives */
-int64_t engine_sequences(const Engine *engine); /* that its caches have */
+int64_t engine_sequences(const Engine *engine);                  /* that its caches have */
 /* Do layers carry a state from position to position, which cannot be taken back? */
 bool engine_keeps_states(const Engine *engine);
 /* The first `count` positions of a sequence of the caches, and its states, become another's. */

@@ -80,7 +80,8 @@ void train_images_release(TrainImages *images) {
 
 bool train_images_refuse(const Plan *plan, const char *what, Diag *diag) {
     if (plan_pixels(plan) == 0) return false;
-    diag_error(diag, NO_LOC, "%s: the model sees images, which --data and --problems give alone", what);
+    diag_error(diag, NO_LOC, "%s: the model sees images, which --data and --problems give alone",
+               what);
     return true;
 }
 

@@ -243,10 +243,10 @@ typedef struct Plan {
     int n_micro;      /* global_batch / (micro_batch * d) */
     int64_t seq, vocab;
     /* Of a plan for decoding (planner/decode), which is never in a file: positions that a sequence
-     * has at most (0: the plan is for training); the token that ends documents, or -1. */
-    int64_t context, separator;
-    int64_t image_token; /* likewise: the token in whose place an image's vector stands, or -1 */
-    int n_blocks;        /* of the whole model */
+     * has at most (0: the plan is for training); the token that ends documents, and the one in
+     * whose place an image's vector stands, or -1. */
+    int64_t context, separator, image_token;
+    int n_blocks; /* of the whole model */
     const char *schedule;
     PathKind path;
     bool cuda; /* leaves room for what CUDA's kernels need beside values; runs on CPUs, too */

@@ -87,8 +87,8 @@ static inline void compare_weights(Run *run, Run *one) {
         CHECK(engine_read_parameter(run->engine, one->names[i], ours), "no '%s'", one->names[i]);
         if (is_key_bias(one, one->names[i])) continue;
         double error = relative_distance(ours, theirs, n);
-        /* Steps divide by the size of gradients, of which some are little more than rounding: 2e-4 was
-         * seen of biases, by processors of AVX2. */
+        /* Steps divide by the size of gradients, of which some are little more than rounding: 2e-4
+         * was seen of biases, by processors of AVX2. */
         CHECK(compare_note(&compare_worst.weight, error) < 5e-4, "'%s' differs by %.3g of its norm",
               one->names[i], error);
     }
