@@ -101,6 +101,6 @@ ClassName class_names_next(const char **rest, int i) {
 
 ClassName class_names_at(const char *list, int i) {
     if (read_count(list) > 0) list = "";
-    for (int k = 0; *list && k < i && list; k++) list = next_name(list);
+    for (int k = 0; list && *list && k < i; k++) list = next_name(list);
     return class_names_next(&list, i);
 }
