@@ -470,6 +470,13 @@ static const char *owner_of(const char *name) {
     } OWNERS[] = {{"embed_", "embedding="},
                   {"class_", "classes="},
                   {"lora_", "lora="},
+                  {"rotary_factor", "rotary_scaling="},
+                  {"rotary_few", "rotary_scaling="},
+                  {"rotary_many", "rotary_scaling="},
+                  {"rotary_context", "rotary_scaling="},
+                  {"rotary_short", "rotary_scaling=longrope"},
+                  {"rotary_long", "rotary_scaling=longrope"},
+                  {"rotary_mscale", "rotary_scaling="},
                   {"rotary_", "rotary positions"},
                   {"beta", "preference="},
                   {"gamma", "preference=simpo"},
@@ -493,7 +500,7 @@ static const char *owner_of(const char *name) {
 static bool is_of_base(const SettingTable *settings, const char *name) {
     static const char *const NAMES[] = {"padding",      "tied",          "head_bias",
                                         "transform",    "logit_divisor", "logit_scale",
-                                        "decoder_bias", "logit_softcap"};
+                                        "decoder_bias", "logit_softcap", "head_act"};
     const size_t n = strlen(name);
     if (strcmp(name, "image_token") == 0) return false;
     if (strcmp(name, "mask_token") == 0 && settings_find(settings, "diffusion")) return false;
