@@ -13,7 +13,7 @@ export OMP_NUM_THREADS=1
 seq 1 3000 | tr '\n' ' ' >"$folder/text"
 base=(models/gpt.lua --set seq=16 --set model=16 --set heads=2 --set vocab=256 --micro-batch 2
     --global-batch 2 --device cpu --data "$folder/text")
-tiny=("${base[@]}" --set layers=1 --steps 6)
+tiny=("${base[@]}" --set layers=1 --steps 6 --threads 1)
 
 losses() { cut -d, -f1-4 "$1"; } # step, loss, norm, rate of a log
 

@@ -324,8 +324,11 @@ static void check_writing(Run *run, const char *diffusion, int block, int steps,
     args->values[OPT_DIFFUSION_BLOCK] = (CliValue){.given = true, .integer = block};
     args->values[OPT_DIFFUSION_SURE] = (CliValue){.given = true, .real = enough};
     args->values[OPT_DIFFUSION_STEPS] = (CliValue){.given = true, .integer = steps};
-    GenerateText from = {
-        .n_choices = VOCAB, .end = NO_TOKEN, .answer_end = NO_TOKEN, .text = strbuf_create()};
+    GenerateText from = {.n_choices = VOCAB,
+                         .end = NO_TOKEN,
+                         .answer_end = NO_TOKEN,
+                         .image_token = NO_TOKEN,
+                         .text = strbuf_create()};
     int32_t expected[SEQ];
     for (int i = 0; i < SEQ; i++) expected[i] = i < BEGUN ? 5 + 9 * i : MASK;
     for (int i = 0; i < BEGUN; i++) token_list_add(&from.tokens, (uint32_t)expected[i]);

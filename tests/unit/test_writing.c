@@ -41,7 +41,8 @@ static const WriteTask TASKS[] = {
 enum { N_TASKS = sizeof(TASKS) / sizeof(TASKS[0]) };
 
 static GenerateText begin(const WriteTask *task) {
-    GenerateText text = {.n_choices = VOCAB, .end = NO_TOKEN, .answer_end = NO_TOKEN};
+    GenerateText text = {
+        .n_choices = VOCAB, .end = NO_TOKEN, .answer_end = NO_TOKEN, .image_token = NO_TOKEN};
     text.text = strbuf_create();
     for (int i = 0; i < task->shared + task->own; i++) {
         const int of = i < task->shared ? 0 : task->kind;
@@ -233,7 +234,7 @@ static void test_sampler(void) {
     CliArgs *args = ARENA_NEW(arena, CliArgs);
     args->arena = arena;
     Sampler sampler = sampler_create(args, CHOICES);
-    GenerateText text = {.n_choices = CHOICES};
+    GenerateText text = {.n_choices = CHOICES, .image_token = NO_TOKEN};
     bool seen[CHOICES] = {false};
     float logits[CHOICES];
     uint64_t numbers = 5, state = 1;
