@@ -84,17 +84,23 @@ bool class_weights_read(const char *list, int n, double *out) {
     return true;
 }
 
-ClassName class_names_at(const char *list, int i) {
+ClassName class_names_next(const char **rest, int i) {
     ClassName name = {{0}};
-    if (read_count(list) > 0) {
+    if (!*rest) return name;
+    if (i == 0 && read_count(*rest) > 0) *rest = "";
+    if (!**rest) {
         snprintf(name.text, sizeof(name.text), "%d", i);
         return name;
     }
-    const char *at = list;
-    while (i-- > 0 && at) at = next_name(at);
-    if (!at) return name;
     size_t n;
-    const char *own = read_name(at, &n);
+    const char *own = read_name(*rest, &n);
     snprintf(name.text, sizeof(name.text), "%.*s", (int)n, own);
+    *rest = next_name(*rest);
     return name;
+}
+
+ClassName class_names_at(const char *list, int i) {
+    if (read_count(list) > 0) list = "";
+    for (int k = 0; list && *list && k < i; k++) list = next_name(list);
+    return class_names_next(&list, i);
 }

@@ -26,6 +26,8 @@ typedef struct ClassName {
     char text[CLASS_MOST_NAME + 1];
 } ClassName;
 ClassName class_names_at(const char *list, int i);
+/* The same for one after the other: *rest is the list for class 0, and then what is left of it. */
+ClassName class_names_next(const char **rest, int i);
 /* The class of that name; -1: none has it. */
 int class_names_find(const char *list, const char *name, size_t length);
 

@@ -450,7 +450,7 @@ static bool open_data(Evaluation *e) {
     const bool data = cli_given(args, OPT_DATA);
     TrainEmbed *embed = &e->embed.embed;
     const char *why = NULL;
-    if (!train_embed_of(e->plan, train_data_label_share(e->plan), embed, e->diag)) return false;
+    if (!train_embed_of(e->plan, plan_label_share(e->plan), embed, e->diag)) return false;
     if (!embed->reads && cli_given(args, OPT_VECTORS)) {
         why = "--vectors: are of plans that make them of texts (--set embedding=)";
     } else if (embed->reads && e->n_choices) {

@@ -3,13 +3,10 @@
 #include "frontend/commands/evaluate_scores.h"
 #include "ir/base/json.h"
 #include "ir/class_names.h"
-#include "runtime/tokenizer/characters.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-
-enum { MOST_PUT = 40 }; /* classes that a table has a line for */
 
 /* "label": "good", "probability": 0.9, "probabilities": [0.1, 0.9], "given": "bad" */
 static void put_class_of(const TrainClasses *classes, const float *probabilities, int32_t class,
@@ -86,35 +83,16 @@ bool evaluate_classes(ClassEvaluation *e, int32_t *tokens, int32_t *labels, Diag
     return true;
 }
 
-/* Parts of one; not a number: of none. */
-static double share(int64_t part, int64_t all) {
-    return all > 0 ? (double)part / (double)all : NAN;
-}
-
-static void put_share(StrBuf *out, const char *what, double value) {
-    if (isnan(value)) {
-        strbuf_printf(out, "  %s none  ", what);
-    } else {
-        strbuf_printf(out, "  %s %.4f", what, value);
-    }
-}
-
 static void put_classes(const TrainClasses *classes, const ClassResult *r, StrBuf *out) {
-    int width = 0;
-    for (int i = 0; i < classes->n && i < MOST_PUT; i++) {
-        int columns = text_columns(class_names_at(classes->names, i).text);
-        if (columns > width) width = columns;
-    }
-    for (int i = 0; i < classes->n && i < MOST_PUT; i++) {
-        const char *name = class_names_at(classes->names, i).text;
-        strbuf_printf(out, "        %s%*s", name, width - text_columns(name), "");
-        put_share(out, "precision", share(r->right[i], r->told[i]));
-        put_share(out, "recall", share(r->right[i], r->texts[i]));
-        put_share(out, "F1", class_result_f1(r, i));
+    for (int i = 0; i < classes->n && i < SCORE_MOST_PUT; i++) {
+        score_put_name(classes, i, out);
+        score_put_figure(out, "  precision", score_part(r->right[i], r->told[i]));
+        score_put_figure(out, "  recall", score_part(r->right[i], r->texts[i]));
+        score_put_figure(out, "  F1", class_result_f1(r, i));
         strbuf_printf(out, "  %" PRId64 " texts, %" PRId64 " told\n", r->texts[i], r->told[i]);
     }
-    if (classes->n > MOST_PUT) {
-        strbuf_printf(out, "        and %d more: --json\n", classes->n - MOST_PUT);
+    if (classes->n > SCORE_MOST_PUT) {
+        strbuf_printf(out, "        and %d more: --json\n", classes->n - SCORE_MOST_PUT);
     }
 }
 
@@ -129,21 +107,13 @@ void evaluate_classes_put(const ClassEvaluation *e, StrBuf *out) {
         }
         strbuf_printf(out,
                       "classes %.2f %% right, mean F1 %.4f, loss %.4f; %s: %" PRId64 " texts\n",
-                      100 * share(r->n_right, r->n_texts), class_result_mean_f1(r, classes->n),
+                      100 * score_part(r->n_right, r->n_texts), class_result_mean_f1(r, classes->n),
                       r->loss / (double)r->n_texts, e->data->val[i].name, r->n_texts);
         put_classes(classes, r, out);
     }
     if (!e->predicts) return;
     strbuf_printf(out, "wrote   %s: of %" PRId64 " texts\n",
                   cli_text(e->data->args, OPT_PREDICTIONS, ""), e->n_predictions);
-}
-
-static void put_json_number(StrBuf *out, const char *key, double value) {
-    if (isnan(value)) {
-        strbuf_printf(out, ", \"%s\": null", key);
-    } else {
-        strbuf_printf(out, ", \"%s\": %.9g", key, value);
-    }
 }
 
 void evaluate_classes_put_json(const ClassEvaluation *e, StrBuf *out) {
@@ -160,9 +130,9 @@ void evaluate_classes_put_json(const ClassEvaluation *e, StrBuf *out) {
             strbuf_put(out, "}");
             continue;
         }
-        put_json_number(out, "accuracy", share(r->n_right, r->n_texts));
-        put_json_number(out, "mean_f1", class_result_mean_f1(r, classes->n));
-        put_json_number(out, "loss", r->n_texts ? r->loss / (double)r->n_texts : NAN);
+        score_put_json_figure(out, "accuracy", score_part(r->n_right, r->n_texts));
+        score_put_json_figure(out, "mean_f1", class_result_mean_f1(r, classes->n));
+        score_put_json_figure(out, "loss", r->n_texts ? r->loss / (double)r->n_texts : NAN);
         strbuf_put(out, ", \"by_class\": [");
         for (int i = 0; i < classes->n; i++) {
             strbuf_put(out, i ? ", {\"name\": " : "{\"name\": ");
@@ -170,9 +140,9 @@ void evaluate_classes_put_json(const ClassEvaluation *e, StrBuf *out) {
             strbuf_printf(out,
                           ", \"texts\": %" PRId64 ", \"told\": %" PRId64 ", \"right\": %" PRId64,
                           r->texts[i], r->told[i], r->right[i]);
-            put_json_number(out, "precision", share(r->right[i], r->told[i]));
-            put_json_number(out, "recall", share(r->right[i], r->texts[i]));
-            put_json_number(out, "f1", class_result_f1(r, i));
+            score_put_json_figure(out, "precision", score_part(r->right[i], r->told[i]));
+            score_put_json_figure(out, "recall", score_part(r->right[i], r->texts[i]));
+            score_put_json_figure(out, "f1", class_result_f1(r, i));
             strbuf_put(out, "}");
         }
         strbuf_put(out, "]}");

@@ -7,8 +7,6 @@
 #include <inttypes.h>
 #include <math.h>
 
-enum { MOST_PUT = 40 }; /* classes that a table has a line for */
-
 /* --- what is said of each text --- */
 
 static void put_numbers(StrBuf *out, const char *key, const float *numbers, int n, bool alone) {
@@ -94,7 +92,7 @@ static NumberFigures find_number_figures(const ClassResult *r, int n, int i) {
 
 /* --- as text --- */
 
-static void put_figure(StrBuf *out, const char *what, double value) {
+void score_put_figure(StrBuf *out, const char *what, double value) {
     if (isnan(value)) {
         strbuf_printf(out, "%s none", what);
     } else {
@@ -102,9 +100,9 @@ static void put_figure(StrBuf *out, const char *what, double value) {
     }
 }
 
-static void put_name(const TrainClasses *classes, int i, StrBuf *out) {
+void score_put_name(const TrainClasses *classes, int i, StrBuf *out) {
     int width = 0;
-    for (int k = 0; k < classes->n && k < MOST_PUT; k++) {
+    for (int k = 0; k < classes->n && k < SCORE_MOST_PUT; k++) {
         const int columns = text_columns(class_names_at(classes->names, k).text);
         if (columns > width) width = columns;
     }
@@ -112,35 +110,35 @@ static void put_name(const TrainClasses *classes, int i, StrBuf *out) {
     strbuf_printf(out, "        %s%*s", name.text, width - text_columns(name.text), "");
 }
 
-static double part_of(int64_t part, int64_t all) {
+double score_part(int64_t part, int64_t all) {
     return all > 0 ? (double)part / (double)all : NAN;
 }
 
 static void put_class(const TrainClasses *classes, const ClassResult *r, int i, StrBuf *out) {
-    put_name(classes, i, out);
-    put_figure(out, "  precision", part_of(r->right[i], r->told[i]));
-    put_figure(out, "  recall", part_of(r->right[i], r->texts[i]));
-    put_figure(out, "  F1", class_result_f1(r, i));
-    put_figure(out, "  average precision", class_precision(r, classes->n, i));
+    score_put_name(classes, i, out);
+    score_put_figure(out, "  precision", score_part(r->right[i], r->told[i]));
+    score_put_figure(out, "  recall", score_part(r->right[i], r->texts[i]));
+    score_put_figure(out, "  F1", class_result_f1(r, i));
+    score_put_figure(out, "  average precision", class_precision(r, classes->n, i));
     strbuf_printf(out, "  %" PRId64 " texts, %" PRId64 " told\n", r->texts[i], r->told[i]);
 }
 
 static void put_number(const NumberFigures *f, StrBuf *out) {
-    put_figure(out, "squared error", f->squared);
-    put_figure(out, ", absolute", f->absolute);
-    put_figure(out, "; Pearson's r", f->pearson);
-    put_figure(out, ", Spearman's", f->spearman);
-    put_figure(out, ", R^2", f->r2);
+    score_put_figure(out, "squared error", f->squared);
+    score_put_figure(out, ", absolute", f->absolute);
+    score_put_figure(out, "; Pearson's r", f->pearson);
+    score_put_figure(out, ", Spearman's", f->spearman);
+    score_put_figure(out, ", R^2", f->r2);
 }
 
 void score_put(const TrainClasses *classes, const ClassResult *r, const char *name, StrBuf *out) {
-    const int n = classes->n, shown = n < MOST_PUT ? n : MOST_PUT;
+    const int n = classes->n, shown = n < SCORE_MOST_PUT ? n : SCORE_MOST_PUT;
     if (classes->labels == CLASS_SETS) {
         const SetFigures f = find_set_figures(classes, r);
         strbuf_printf(out, "classes %.2f %% exactly right", 100 * f.exact);
-        put_figure(out, "; F1 micro", f.micro);
-        put_figure(out, ", macro", f.macro);
-        put_figure(out, "; mean average precision", f.precision);
+        score_put_figure(out, "; F1 micro", f.micro);
+        score_put_figure(out, ", macro", f.macro);
+        score_put_figure(out, "; mean average precision", f.precision);
         strbuf_printf(out, ", loss %.4f; %s: %" PRId64 " texts\n", r->loss / (double)r->n_texts,
                       name, r->n_texts);
         for (int i = 0; i < shown; i++) put_class(classes, r, i, out);
@@ -154,7 +152,7 @@ void score_put(const TrainClasses *classes, const ClassResult *r, const char *na
                       r->loss / (double)r->n_texts, name, r->n_texts);
         for (int i = 0; i < shown; i++) {
             const NumberFigures f = find_number_figures(r, n, i);
-            put_name(classes, i, out);
+            score_put_name(classes, i, out);
             strbuf_put(out, "  ");
             put_number(&f, out);
             strbuf_put(out, "\n");
@@ -165,7 +163,7 @@ void score_put(const TrainClasses *classes, const ClassResult *r, const char *na
 
 /* --- as JSON --- */
 
-static void put_json_figure(StrBuf *out, const char *key, double value) {
+void score_put_json_figure(StrBuf *out, const char *key, double value) {
     if (isnan(value)) {
         strbuf_printf(out, ", \"%s\": null", key);
     } else {
@@ -175,24 +173,24 @@ static void put_json_figure(StrBuf *out, const char *key, double value) {
 
 static void put_json_number(const ClassResult *r, int n, int i, StrBuf *out) {
     const NumberFigures f = find_number_figures(r, n, i);
-    put_json_figure(out, "squared_error", f.squared);
-    put_json_figure(out, "absolute_error", f.absolute);
-    put_json_figure(out, "pearson", f.pearson);
-    put_json_figure(out, "spearman", f.spearman);
-    put_json_figure(out, "r2", f.r2);
+    score_put_json_figure(out, "squared_error", f.squared);
+    score_put_json_figure(out, "absolute_error", f.absolute);
+    score_put_json_figure(out, "pearson", f.pearson);
+    score_put_json_figure(out, "spearman", f.spearman);
+    score_put_json_figure(out, "r2", f.r2);
 }
 
 void score_put_json(const TrainClasses *classes, const ClassResult *r, StrBuf *out) {
     const bool sets = classes->labels == CLASS_SETS;
     if (r->n_texts == 0) return;
-    put_json_figure(out, sets ? "loss" : "squared_error", r->loss / (double)r->n_texts);
+    score_put_json_figure(out, sets ? "loss" : "squared_error", r->loss / (double)r->n_texts);
     if (sets) {
         const SetFigures f = find_set_figures(classes, r);
-        put_json_figure(out, "threshold", classes->threshold);
-        put_json_figure(out, "accuracy", f.exact);
-        put_json_figure(out, "micro_f1", f.micro);
-        put_json_figure(out, "macro_f1", f.macro);
-        put_json_figure(out, "mean_average_precision", f.precision);
+        score_put_json_figure(out, "threshold", classes->threshold);
+        score_put_json_figure(out, "accuracy", f.exact);
+        score_put_json_figure(out, "micro_f1", f.micro);
+        score_put_json_figure(out, "macro_f1", f.macro);
+        score_put_json_figure(out, "mean_average_precision", f.precision);
     }
     strbuf_put(out, sets ? ", \"by_class\": [" : ", \"by_number\": [");
     for (int i = 0; i < classes->n; i++) {
@@ -202,10 +200,10 @@ void score_put_json(const TrainClasses *classes, const ClassResult *r, StrBuf *o
             strbuf_printf(out,
                           ", \"texts\": %" PRId64 ", \"told\": %" PRId64 ", \"right\": %" PRId64,
                           r->texts[i], r->told[i], r->right[i]);
-            put_json_figure(out, "precision", part_of(r->right[i], r->told[i]));
-            put_json_figure(out, "recall", part_of(r->right[i], r->texts[i]));
-            put_json_figure(out, "f1", class_result_f1(r, i));
-            put_json_figure(out, "average_precision", class_precision(r, classes->n, i));
+            score_put_json_figure(out, "precision", score_part(r->right[i], r->told[i]));
+            score_put_json_figure(out, "recall", score_part(r->right[i], r->texts[i]));
+            score_put_json_figure(out, "f1", class_result_f1(r, i));
+            score_put_json_figure(out, "average_precision", class_precision(r, classes->n, i));
         } else {
             put_json_number(r, classes->n, i, out);
         }

@@ -6,6 +6,17 @@
 #include "frontend/commands/train_classes.h"
 #include "ir/base/strbuf.h"
 
+enum { SCORE_MOST_PUT = 40 }; /* classes that a table has a line for */
+
+/* The beginning of the line of class i: its name, as wide as any that has one. */
+void score_put_name(const TrainClasses *classes, int i, StrBuf *out);
+/* "WHAT 0.5000", or "WHAT none" of what is not a number. */
+void score_put_figure(StrBuf *out, const char *what, double value);
+/* , "KEY": 0.5, or null */
+void score_put_json_figure(StrBuf *out, const char *key, double value);
+/* part / all; of none, not a number. */
+double score_part(int64_t part, int64_t all);
+
 /* What is said of a text and, where it is known, what was given, without the braces:
  *   "labels": ["a"], "probabilities": [0.9, 0.2], "given": []      or, of one number,
  *   "label": 3.4, "given": 3.5                                     else lists of them. */

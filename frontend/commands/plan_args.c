@@ -470,6 +470,13 @@ static const char *owner_of(const char *name) {
     } OWNERS[] = {{"embed_", "embedding="},
                   {"class_", "classes="},
                   {"lora_", "lora="},
+                  {"rotary_factor", "rotary_scaling="},
+                  {"rotary_few", "rotary_scaling="},
+                  {"rotary_many", "rotary_scaling="},
+                  {"rotary_context", "rotary_scaling="},
+                  {"rotary_short", "rotary_scaling=longrope"},
+                  {"rotary_long", "rotary_scaling=longrope"},
+                  {"rotary_mscale", "rotary_scaling="},
                   {"rotary_", "rotary positions"},
                   {"beta", "preference="},
                   {"gamma", "preference=simpo"},
@@ -481,6 +488,7 @@ static const char *owner_of(const char *name) {
                   {"clip", "policy="},
                   {"kl", "policy="},
                   {"diffusion_", "diffusion="},
+                  {"mask_token", "diffusion="},
                   {"masked", "a loss of tokens"}};
     for (size_t i = 0; i < sizeof(OWNERS) / sizeof(OWNERS[0]); i++) {
         if (strncmp(name, OWNERS[i].begin, strlen(OWNERS[i].begin)) == 0) return OWNERS[i].owner;
@@ -489,11 +497,13 @@ static const char *owner_of(const char *name) {
 }
 
 /* Facts of a tokenizer and of a base's output, which what is trained of a base may leave aside. */
-static bool is_of_base(const char *name) {
+static bool is_of_base(const SettingTable *settings, const char *name) {
     static const char *const NAMES[] = {"padding",      "tied",          "head_bias",
                                         "transform",    "logit_divisor", "logit_scale",
-                                        "decoder_bias", "logit_softcap"};
+                                        "decoder_bias", "logit_softcap", "head_act"};
     const size_t n = strlen(name);
+    if (strcmp(name, "image_token") == 0) return false;
+    if (strcmp(name, "mask_token") == 0 && settings_find(settings, "diffusion")) return false;
     for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
         if (strcmp(name, NAMES[i]) == 0) return true;
     }
@@ -507,7 +517,7 @@ bool plan_check_settings(const CliArgs *args, CliOption set, const Model *model,
         const char *name = arena_strndup(args->arena, given->list[i], strcspn(given->list[i], "="));
         const Setting *setting = settings_find(&model->settings, name);
         if (!setting || setting->is_axis || setting->is_count || setting->is_read) continue;
-        if (is_of_base(name)) continue;
+        if (is_of_base(&model->settings, name)) continue;
         if (!setting->own || strcmp(setting->own, setting_text(setting, args->arena)) == 0) {
             continue;
         }

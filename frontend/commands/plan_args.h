@@ -44,8 +44,9 @@ bool plan_add_settings(CliArgs *args, CliOption set, CliOption from, const char 
 ModelSetting *plan_settings_from_args(CliArgs *args, const char *absent, int *out_count,
                                       const char **out_model, Diag *diag);
 /* Does the model read each setting that the option gave another value than its own? False: reported
- * of each that has no effect. Sizes of axes are always read; tokens of a
- * tokenizer and what a base's output is may be set beside what leaves them aside. */
+ * of each that has no effect. Sizes of axes are always read; tokens of a tokenizer (but those of
+ * images, and of what a decoder hides) and what a base's output is may be set beside what leaves
+ * them aside. */
 bool plan_check_settings(const CliArgs *args, CliOption set, const Model *model, Diag *diag);
 /* Runs the script with `batch` sequences and sets everything of the request but its options; the
  * model is made in `arena`. */

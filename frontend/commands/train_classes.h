@@ -20,6 +20,7 @@ typedef struct TrainClasses {
     ClassTotals totals;  /* of all that was opened */
     int64_t *counts;     /* [n + 1]: texts of each class, and without one */
     ClassTable table;    /* of sets or numbers: labels are its rows */
+    int64_t n_of_data;   /* of these, the first ones: those of --data, not of --val */
     double threshold;    /* of sets: a class is told where its probability is as much */
     /* What the plan's loss reads besides of a batch, made of its labels; NULL: nothing. */
     float *targets;        /* [global_batch, seq, n] */

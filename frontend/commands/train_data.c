@@ -56,17 +56,6 @@ bool train_data_options(const CliArgs *args, Diag *diag) {
 
 /* --- opening --- */
 
-const Node *train_data_label_share(const Plan *plan) {
-    for (int p = 0; p < plan->n_programs; p++) {
-        const Graph *graph = plan->programs[p].graph;
-        for (int n = 0; n < graph->n_nodes; n++) {
-            const Node *node = graph->nodes[n];
-            if (node->op == OP_LABEL_SHARE) return node;
-        }
-    }
-    return NULL;
-}
-
 /* Special tokens are never hidden, and hide nothing but the mask, and so it is with what stands
  * between documents. Diffusion hides them, too, since what it writes has ends. */
 static void set_kept(TrainData *data) {
@@ -194,6 +183,7 @@ static bool open_all(TrainData *data, Diag *diag) {
         if (!open_train(data, train->list[i], fraction, diag)) return false;
     }
     if (!data->is_whole && !train_classes_weigh(&data->classes, diag)) return false;
+    data->classes.n_of_data = data->classes.table.n;
     for (int i = 0; i < val->n_list; i++) {
         Dataset *dataset = open_file(data, val->list[i], diag);
         if (!dataset) return false;
@@ -238,7 +228,7 @@ static bool check_masks(const TrainData *data, const TrainPart *parts, int n, bo
 
 static bool check_all_masks(TrainData *data, Diag *diag) {
     bool any = false, any_val = false;
-    const Node *share = train_data_label_share(data->plan);
+    const Node *share = plan_label_share(data->plan);
     data->masked = share && node_float(share, ATTR_value, 0) == DATASET_NO_LABEL;
     data->masked |= data->pairs.reads;
     bool masks = share && node_attr(share, ATTR_rate) && !data->source.hides;
@@ -267,7 +257,7 @@ static bool check_all_masks(TrainData *data, Diag *diag) {
 /* Shares of losses, which are means over labels. Of one source nothing has to be counted, which
  * would read all of it. */
 static void set_label_shares(TrainData *data) {
-    const Node *share = train_data_label_share(data->plan);
+    const Node *share = plan_label_share(data->plan);
     int64_t left_out = share ? (int64_t)node_float(share, ATTR_value, -1) : -1;
     double n_labels = 0;
     for (int i = 0; i < data->n_train; i++) {
@@ -363,7 +353,7 @@ static bool open_data(TrainData *out, Diag *diag) {
     const CliArgs *args = out->args;
     const Plan *plan = out->plan;
     if (!train_text_from_args(args, plan->vocab, &out->text, diag) ||
-        !train_source_open(plan, train_data_label_share(plan), &out->source, args->arena, diag) ||
+        !train_source_open(plan, plan_label_share(plan), &out->source, args->arena, diag) ||
         !train_diffusion_of(plan, args->arena, &out->diffusion, diag)) {
         return false;
     }
@@ -372,11 +362,10 @@ static bool open_data(TrainData *out, Diag *diag) {
     out->text.classes = &out->classes;
     out->text.embed = &out->embed;
     out->text.images = &out->images;
-    if (!train_embed_of(plan, train_data_label_share(plan), &out->embed, diag)) return false;
+    if (!train_embed_of(plan, plan_label_share(plan), &out->embed, diag)) return false;
     out->text.is_whole = out->is_whole;
-    if (!train_images_of(args, plan, train_data_label_share(plan), &out->images, diag))
-        return false;
-    if (!train_classes_of(plan, train_data_label_share(plan), args->arena, &out->classes, diag)) {
+    if (!train_images_of(args, plan, plan_label_share(plan), &out->images, diag)) return false;
+    if (!train_classes_of(plan, plan_label_share(plan), args->arena, &out->classes, diag)) {
         return false;
     }
     out->classes.may_lack = cli_given(args, OPT_PREDICTIONS);
@@ -406,7 +395,7 @@ static bool open_data(TrainData *out, Diag *diag) {
 /* Rows of prompts and answers have labels that do not count, and padding. */
 static bool open_prompts(TrainData *data, Diag *diag) {
     const Plan *plan = data->plan;
-    const Node *share = train_data_label_share(plan);
+    const Node *share = plan_label_share(plan);
     if (train_images_refuse(plan, "train: --on-policy", diag)) return false;
     const bool hides = share && node_attr(share, ATTR_rate);
     if (!train_prompts_read_by(plan)) {
@@ -597,7 +586,7 @@ void train_data_name(const TrainData *data, char *text, size_t size) {
     }
     if (data->classes.table.n > 0) {
         const ClassTable *table = &data->classes.table;
-        const size_t n = (size_t)table->n * (size_t)table->n_words;
+        const size_t n = (size_t)data->classes.n_of_data * (size_t)table->n_words;
         const uint64_t labels = hash_bytes(table->items, n * sizeof(*table->items), 0);
         strbuf_printf(&name, ", labels %08" PRIx32, (uint32_t)labels);
     }

@@ -54,9 +54,6 @@ typedef struct TrainData {
     double train_entropy, val_entropy;
 } TrainData;
 
-/* What says which label the plan's loss leaves out (a plan has one), or NULL: it counts all. */
-const Node *train_data_label_share(const Plan *plan);
-
 /* What can be said without looking at a file. */
 bool train_data_options(const CliArgs *args, Diag *diag);
 

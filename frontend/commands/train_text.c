@@ -125,6 +125,7 @@ static Dataset *encode_text(TrainText *text, const CliArgs *args, const char *pa
     options.unpaired = text->pairs->unpaired;
     options.preferences = text->pairs->reads && !text->pairs->single && !options.unpaired;
     options.classes = text->classes->names;
+    options.n_classes = text->classes->n;
     options.labels = text->classes->labels;
     options.class_may_lack = text->classes->may_lack;
     options.each = cli_given(args, OPT_PREDICTIONS);

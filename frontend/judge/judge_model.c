@@ -30,22 +30,16 @@ static bool tells_rewards(const Plan *plan) {
     return false;
 }
 
-/* The label_share of a model that tells one number of each text; NULL: it does not. */
-static const Node *find_number(const Plan *plan) {
-    for (int p = 0; p < plan->n_programs; p++) {
-        const Graph *graph = plan->programs[p].graph;
-        for (int n = 0; n < graph->n_nodes; n++) {
-            const Node *node = graph->nodes[n];
-            if (node->op != OP_LABEL_SHARE || !node_attr(node, ATTR_labels)) continue;
-            const ClassLabels labels = class_labels_find(node_string(node, ATTR_labels));
-            if (labels == CLASS_NUMBERS) return node;
-        }
-    }
-    return NULL;
+/* The label_share of a model that tells numbers of each text; NULL: it does not. */
+static const Node *find_numbers(const Plan *plan) {
+    const Node *share = plan_label_share(plan);
+    if (!share || !node_attr(share, ATTR_labels)) return NULL;
+    const ClassLabels labels = class_labels_find(node_string(share, ATTR_labels));
+    return labels == CLASS_NUMBERS ? share : NULL;
 }
 
 ModelJudge *model_judge_open(const Plan *plan, Engine *engine, uint32_t pad, Diag *diag) {
-    const Node *number = find_number(plan);
+    const Node *number = find_numbers(plan);
     if (number && engine_logits_width(engine) != 1) number = NULL; /* several, or in lanes */
     if (!number && !tells_rewards(plan)) {
         diag_error(diag, NO_LOC,

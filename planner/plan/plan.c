@@ -515,6 +515,17 @@ bool plan_images(const Plan *plan, const Node *share, ImageRule *out, Diag *diag
     return false;
 }
 
+const Node *plan_label_share(const Plan *plan) {
+    for (int p = 0; p < plan->n_programs; p++) {
+        const Graph *graph = plan->programs[p].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            const Node *node = graph->nodes[n];
+            if (node->op == OP_LABEL_SHARE) return node;
+        }
+    }
+    return NULL;
+}
+
 int64_t plan_row_tokens(const Plan *plan) {
     return plan_source(plan) + plan->seq;
 }

@@ -309,6 +309,8 @@ int64_t plan_pixels(const Plan *plan);
  * have it; out->images 0: the model sees none. False: reported; a plan's file may say anything. */
 bool plan_images(const Plan *plan, const Node *share, ImageRule *out, Diag *diag);
 int64_t plan_row(const Plan *plan);
+/* What says which label its loss leaves out (a plan has one), or NULL: it counts all. */
+const Node *plan_label_share(const Plan *plan);
 /* Does its model read such numbers of each label? */
 bool plan_reads_numbers(const Plan *plan, TokenNumbers numbers);
 /* How many of a teacher's words its loss reads of each label; 0: none. */

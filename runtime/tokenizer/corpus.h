@@ -37,6 +37,7 @@ typedef struct CorpusOptions {
                             TOKEN_WANTED; or such pairs, chosen ones being so */
     const char *classes; /* lines are texts with one of these (ir/class_names.h): the number of
                             its class is a text's last token, the only one that counts */
+    int n_classes;       /* how many they are */
     ClassLabels labels;  /* more than a class each: class_label_words in its place */
     bool class_may_lack; /* a text without one has the number that follows theirs */
     bool each;           /* a text without a token is refused: what is said of each has its place */

@@ -28,7 +28,7 @@ int corpus_read_class(const json_t *object, const CorpusOptions *options, Source
                       Diag *diag) {
     const char *classes = options->classes;
     const json_t *label = json_object_get(object, "label");
-    int class = -1, count = class_names_count(classes);
+    int class = -1, count = options->n_classes;
     if (json_is_string(label)) {
         class = class_names_find(classes, json_string_value(label), json_string_length(label));
         if (class >= 0) return class;
@@ -149,8 +149,9 @@ static bool read_numbers(const Labels *to, const json_t *list) {
 static bool read_fields(const Labels *to, const json_t *object, bool *out_any) {
     bool good = true;
     *out_any = false;
+    const char *names = to->options->classes;
     for (int i = 0; i < to->n && good; i++) {
-        const ClassName name = class_names_at(to->options->classes, i);
+        const ClassName name = class_names_next(&names, i);
         const json_t *value = json_object_get(object, name.text);
         const bool sets = to->options->labels == CLASS_SETS;
         if (i == 0) *out_any = value && !json_is_null(value);
@@ -174,11 +175,8 @@ static bool read_fields(const Labels *to, const json_t *object, bool *out_any) {
 bool corpus_read_labels(const json_t *object, const CorpusOptions *options, uint32_t *words,
                         SourceLoc loc, Diag *diag) {
     const ClassLabels kind = options->labels;
-    Labels to = {.options = options,
-                 .n = class_names_count_of(options->classes, kind),
-                 .words = words,
-                 .loc = loc,
-                 .diag = diag};
+    Labels to = {
+        .options = options, .n = options->n_classes, .words = words, .loc = loc, .diag = diag};
     const json_t *labels = json_object_get(object, "labels");
     if (!labels || json_is_null(labels)) labels = json_object_get(object, "label");
     if (kind == CLASS_NUMBERS && json_is_null(labels)) labels = NULL;

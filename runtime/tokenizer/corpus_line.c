@@ -497,14 +497,13 @@ static bool put_texts(const Line *line, TokenRun *run, const json_t *text, const
 /* A class, or sets or numbers. */
 static bool read_labels(const Line *line, uint32_t words[1 + CLASS_MOST], int *out_n) {
     const CorpusOptions *options = line->options;
-    const int n = class_names_count_of(options->classes, options->labels);
     *out_n = 1;
     if (options->labels == CLASS_ONE) {
         const int class = corpus_read_class(line->object, options, line->loc, line->diag);
         words[0] = (uint32_t) class;
         return class >= 0;
     }
-    *out_n = class_label_words(options->labels, n);
+    *out_n = class_label_words(options->labels, options->n_classes);
     return corpus_read_labels(line->object, options, words, line->loc, line->diag);
 }
 

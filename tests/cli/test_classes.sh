@@ -258,6 +258,14 @@ small=("${model[@]}" --micro-batch 10 --global-batch 20 --tokenizer "$t" --data 
 works 'sets' '50.0 % plot, 50.0 % cast, 33.1 % look' train "${small[@]}" --set classes=plot,cast,look \
     --set class_kind=sets --steps 40 --lr 5e-3 --save "$folder/s.st" --log "$folder/s.jsonl"
 result 'say how many are right' "$(tail -n 1 "$folder/s.jsonl" | grep -q '"label_accuracy":[01].*"val_accuracy":' || echo no)"
+head -n 30 "$folder/sets.jsonl" >"$folder/few.jsonl"
+again=("${small[@]}" --set classes=plot,cast,look --set class_kind=sets --checkpoint "$folder/c.st")
+run train "${again[@]}" --val "$folder/few.jsonl" --steps 1
+works 'go on with another validation' 'done' train "${again[@]}" --val "$folder/sets.jsonl" --steps 2 --resume "$folder/c.st"
+result 'as what they were' "$(grep 'other data' "$folder/err")"
+sed 's/"cast"/"look"/; s/"look", "look"/"look"/' "$folder/sets.jsonl" >"$folder/few.jsonl"
+run train "${again[@]/sets.jsonl/few.jsonl}" --val "$folder/sets.jsonl" --steps 2 --resume "$folder/c.st"
+result 'other sets are noticed' "$(grep -q 'other data' "$folder/err" || cat "$folder/err")"
 sets=(evaluate models/llama.lua --set-from "$folder/s.st" --load "$folder/s.st" --tokenizer "$t" --data "$folder/sets.jsonl")
 works 'are told' '100.00 % exactly right; F1 micro 1.0000, macro 1.0000; mean average precision 1.0000' "${sets[@]}" \
     --micro-batch 8 --predictions "$folder/p.jsonl"
@@ -310,7 +318,7 @@ fails 'another kind' 2 "class_kind, is 'many'; it can be one, sets, mse, mae or 
 fails 'a threshold of no sets' 2 '--threshold: is of sets' evaluate "${number[@]}" --threshold 0.3
 
 # --- settings that belong to something else ---
-for set in beta=0.3 embed_group=8 clip=0.3 gamma=1.0 class_kind=sets lora_targets=q; do
+for set in beta=0.3 embed_group=8 clip=0.3 gamma=1.0 class_kind=sets lora_targets=q mask_token=5; do
     fails "$set by itself" 2 "--set $set: has no effect: model llama does not read it" plan "${model[@]}" --set $set
 done
 works 'its own value is no mistake' 'memory' plan "${model[@]}" --set beta=0.1

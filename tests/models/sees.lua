@@ -8,7 +8,8 @@ return model {
   images = 2, image_side = 8, patch = 4, image_token = 319, image_fit = "stretch",
   optimizer = { lr = 1e-2 },
   loss = function(m, tokens, labels, pixels)
-    local seen = nn.linear(m, ops.number{ pixels } * (1 / 255), "pixel", "model", { weight = "see" })
+    local seen = nn.linear(m, ops.number{ pixels } * (1 / 255), "pixel", "model",
+      { weight = "see" })
     local x = nn.embedding(m, "wte", tokens) + ops.reduce_sum{ seen, over = "patches" }
     for i = 1, m.layers do
       x = m:block(i, function() return x + nn.mlp(m, nn.rmsnorm(m, x)) end)

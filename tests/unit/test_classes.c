@@ -36,6 +36,7 @@ static void test_names(void) {
     }
     CHECK(strcmp(class_names_at("a, b ,c", 1).text, "b") == 0, "b");
     CHECK(strcmp(class_names_at("12", 11).text, "11") == 0, "11");
+    CHECK(strcmp(class_names_at("a,b", 2).text, "") == 0, "none");
     CHECK(class_names_find("a, b ,c", "b", 1) == 1 && class_names_find("a,b", "ab", 2) == -1 &&
               class_names_find("ab,b", "a", 1) == -1,
           "names");
@@ -721,8 +722,9 @@ static void test_labels(void) {
         uint32_t words[1 + CLASS_MOST];
         char seen[256] = "";
         json_t *object = json_loads(CASES[i].line, JSON_DECODE_INT_AS_REAL, NULL);
-        const CorpusOptions options = {.classes = CASES[i].classes, .labels = CASES[i].labels};
         const int n = class_names_count_of(CASES[i].classes, CASES[i].labels);
+        const CorpusOptions options = {
+            .classes = CASES[i].classes, .n_classes = n, .labels = CASES[i].labels};
         bool good = corpus_read_labels(object, &options, words, NO_LOC, diag);
         for (int k = 0, at = 0; good && k < n; k++) {
             at += snprintf(seen + at, sizeof(seen) - (size_t)at, "%s%g", k ? " " : "",

@@ -363,14 +363,16 @@ static void test_meta(void) {
         file_read(arena, "frontend/lua/ops.meta.lua", FILE_LIMIT_BYTES, &length, diag);
     const char *sequence =
         file_read(arena, "frontend/lua/sequence.meta.lua", FILE_LIMIT_BYTES, &length, diag);
+    const char *vision =
+        file_read(arena, "frontend/lua/vision.meta.lua", FILE_LIMIT_BYTES, &length, diag);
     const char *states =
         file_read(arena, "frontend/lua/state.meta.lua", FILE_LIMIT_BYTES, &length, diag);
     static const char *const PARTS[] = {"",       "_attention",  "_experts", "_lora",  "_sequence",
                                         "_state", "_preference", "_classes", "_vision"};
     const char *nn = "";
-    const bool read = meta && ops && sequence && states;
+    const bool read = meta && ops && sequence && vision && states;
     CHECK(read, "%s", diag_text(diag));
-    if (read) meta = arena_printf(arena, "%s%s%s%s", meta, ops, sequence, states);
+    if (read) meta = arena_printf(arena, "%s%s%s%s%s", meta, ops, sequence, vision, states);
     for (size_t i = 0; i < sizeof(PARTS) / sizeof(PARTS[0]); i++) {
         const char *path = arena_printf(arena, "frontend/lua/nn%s.lua", PARTS[i]);
         const char *part = file_read(arena, path, FILE_LIMIT_BYTES, &length, diag);

@@ -147,12 +147,14 @@ static void test_labels(void) {
     static const char *const KINDS[] = {"int64", "int32", "double", "float", "delta"};
     CorpusOptions options = plain_options();
     options.classes = "3";
+    options.n_classes = 3;
     for (size_t i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
         check_begin(arena_printf(arena, "Parquet, texts and their classes: %s", KINDS[i]));
         compare(arena_printf(arena, DATA "labels_%s.parquet", KINDS[i]), DATA "labels.jsonl",
                 &options);
     }
     options.classes = "2";
+    options.n_classes = 2;
     refuse("labels_int64", &options, "'label' is 2; the 2 classes are 0 to 1");
     options.classes = "a,b";
     refuse("plain", &options, "plain.parquet:1: no object with a 'label'");
@@ -317,6 +319,7 @@ static void test_damage(void) {
         CHECK(mapped, "%s", diag_text(diag));
         if (!mapped) continue;
         options.classes = strncmp(NAMES[i], "labels", 6) == 0 ? "3" : NULL;
+        options.n_classes = 3;
         options.unpaired = strncmp(NAMES[i], "answers", 7) == 0;
         const bool objects = strcmp(NAMES[i], "choices") == 0 || strcmp(NAMES[i], "records") == 0;
         damage("damaged.parquet", map.data, map.length_bytes, 0, objects ? NULL : &options);
