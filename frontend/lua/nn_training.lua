@@ -22,8 +22,8 @@ local SETTINGS = {
   lora_targets = "q,k,v,o", -- the products that have them
 }
 
--- Settings of a model: training = nn.training{ lora_targets = "q,k,v,o,up,down" }. `own`: those that
--- begin otherwise.
+-- Settings of a model: training = nn.training{ lora_targets = "q,k,v,o,up,down" }. `own`: those
+-- that begin otherwise.
 function nn.training(own)
   local settings = {}
   for name, value in pairs(SETTINGS) do settings[name] = value end
