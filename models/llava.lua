@@ -42,10 +42,14 @@ return model {
   image_side = 32,    -- pixels of an image's side, and of a patch's
   patch = 8,
   image_token = 319,  -- stands for an image's vectors, one each
-  image_before = "none", image_after = "none", -- tokens that the data put around these: "1,2"
+  image_before = "none", image_after = "none", -- tokens around these, "1,2", or a text
   image_fit = "stretch", -- how an image becomes a square: stretch; crop: its middle; or pad: with
   image_mean = "none", -- this colour, "122,116,104"
   image_filter = "lanczos", -- how it is resized; or bicubic, bilinear
+  image_split = "none", -- or edge, or ratio: large images are tiles and the whole; images counts all
+  image_edge = 64, -- of edge: pixels of an image's longer side
+  image_tile = "none", image_line = "\\n", -- texts in front of a tile, and behind a row of them
+  least_tiles = 1, most_tiles = 12, -- of ratio
   pixel_mean = "0.5,0.5,0.5", pixel_std = "0.5,0.5,0.5", -- of red, green, blue, from 0 to 1
   vision_eps = 1e-6,
   vision_act = "gelu", -- or quick_gelu, as in CLIP, or what nn.mlp has

@@ -10,10 +10,15 @@
 #include <string.h>
 
 /* One image, with what is around it, and a token to be said of it. */
-static bool check_room(const Plan *plan, const Node *share, const ImageRule *rule, Diag *diag) {
-    const int64_t around = rule->n_before + rule->n_after, needed = rule->tokens + around + 1;
+static bool check_room(const TrainImages *images, Diag *diag) {
+    const ImageRule *rule = &images->rule;
+    const Plan *plan = images->plan;
+    const TokenList *tokens = image_texts_of(images->texts, (ImageGrid){0, 0}, diag);
+    if (!tokens) return false;
+    const int64_t around = (int64_t)tokens->count - rule->tokens;
+    const int64_t needed = (int64_t)tokens->count + 1;
     if (plan->seq >= needed) return true;
-    diag_error(diag, share->loc,
+    diag_error(diag, plan_label_share(plan)->loc,
                "an image is %" PRId64 " tokens and %" PRId64 " around them, and rows have %" PRId64
                ": plan with --set seq=%" PRId64 " or more",
                rule->tokens, around, plan->seq, needed);
@@ -38,12 +43,14 @@ bool train_images_of(const CliArgs *args, const Plan *plan, const Node *share, T
     out->tokens = ARENA_ARRAY(args->arena, int32_t, out->window);
     out->labels = ARENA_ARRAY(args->arena, int32_t, out->window);
     out->wanted = ARENA_ARRAY(args->arena, ImageWanted, plan->global_batch * rule.images);
-    return check_room(plan, share, &rule, diag);
+    return true;
 }
 
 void train_images_release(TrainImages *images) {
     image_store_destroy(images->store);
+    image_texts_destroy(images->texts);
     images->store = NULL;
+    images->texts = NULL;
 }
 
 bool train_images_refuse(const Plan *plan, const char *what, Diag *diag) {
@@ -71,12 +78,17 @@ bool train_images_check_options(const TrainImages *images, const CliArgs *args, 
     return !why;
 }
 
-void train_images_options(TrainImages *images, const CliArgs *args, const Tokenizer *tokenizer,
-                          CorpusOptions *options) {
-    if (!images->reads) return;
+bool train_images_options(TrainImages *images, const CliArgs *args, const Tokenizer *tokenizer,
+                          CorpusOptions *options, Diag *diag) {
+    if (!images->reads) return true;
+    if (!images->texts) {
+        images->texts = image_texts_create(&images->rule, tokenizer, images->plan->vocab, diag);
+    }
+    if (!images->texts || !check_room(images, diag)) return false;
     images->corpus = corpus_images_of(images->store, tokenizer, (uint32_t)images->rule.token,
                                       options->chat, args->arena);
     options->images = &images->corpus;
+    return true;
 }
 
 static bool check_files(TrainImages *images, const CliArgs *args, Diag *diag) {
@@ -90,8 +102,11 @@ static bool check_files(TrainImages *images, const CliArgs *args, Diag *diag) {
 bool train_images_rows(TrainImages *images, const CliArgs *args, uint32_t pad, TokenBuffer *buffer,
                        Diag *diag) {
     ImageTotals totals;
-    images->how =
-        (ImageRowOptions){.rule = &images->rule, .seq = (size_t)images->plan->seq, .pad = pad};
+    images->how = (ImageRowOptions){.rule = &images->rule,
+                                    .store = images->store,
+                                    .texts = images->texts,
+                                    .seq = (size_t)images->plan->seq,
+                                    .pad = pad};
     if (!check_files(images, args, diag) || !image_rows(buffer, &images->how, &totals, diag)) {
         return false;
     }
@@ -132,11 +147,14 @@ bool train_images_fill(TrainImages *images, const char *path, int32_t *tokens, i
     }
     const int64_t most = images->plan->global_batch * images->rule.images;
     forget_wanted(images, pixels);
-    for (int64_t i = 0; i < images->rule.images; i++) {
-        const int32_t number = images->tokens[seq + i];
-        if (number == 0) break;
+    for (int64_t i = 0, n; i < images->rule.images; i += n) {
+        const int64_t number = images->tokens[seq + i] - 1;
+        if (number < 0) break;
         if (images->n_wanted == most) BUG("more images than a batch has");
-        images->wanted[images->n_wanted++] = (ImageWanted){number - 1, pixels + i * numbers};
+        const ImageGrid grid = image_store_grid(images->store, &images->rule, number);
+        n = image_grid_parts(grid);
+        if (i + n > images->rule.images) BUG("more parts of images than a row has");
+        images->wanted[images->n_wanted++] = (ImageWanted){number, grid, pixels + i * numbers};
     }
     return true;
 }
@@ -159,16 +177,17 @@ bool train_images_give(TrainImages *images, Diag *diag) {
 void train_images_print(const TrainImages *images) {
     const ImageTotals *t = &images->totals;
     if (!images->reads || t->n_texts == 0) return;
-    printf("images  %" PRId64 " of %" PRId64 " files in %" PRId64 " texts, %" PRId64
-           " tokens each; rows are %.1f %% full\n",
-           t->n_images, image_store_count(images->store), t->n_texts, images->rule.tokens,
+    printf("images  %" PRId64 " of %" PRId64 " files in %" PRId64 " texts, ", t->n_images,
+           image_store_count(images->store), t->n_texts);
+    if (images->rule.split != IMAGE_WHOLE) printf("in %" PRId64 " parts of ", t->n_parts);
+    printf("%" PRId64 " tokens each; rows are %.1f %% full\n", images->rule.tokens,
            100 * (double)t->n_tokens / ((double)t->n_texts * (double)images->plan->seq));
     if (t->n_cut) {
         printf("        %" PRId64 " texts are longer than a row and lose their end\n", t->n_cut);
     }
     if (t->n_many) {
-        printf("        %" PRId64 " more have more images than a row, %" PRId64 ": left out\n",
-               t->n_many, images->rule.images);
+        printf("        %" PRId64 " more have more %s than a row, %" PRId64 ": left out\n",
+               t->n_many, image_rule_parts(&images->rule), images->rule.images);
     }
     if (t->n_long) {
         printf("        %" PRId64 " more have an image behind a row's end: left out\n", t->n_long);

@@ -220,6 +220,21 @@ local function connect(m, x, s, p)
   return ops.regroup{ x, over = { "rows", "columns" }, to = "features" }
 end
 
+-- How images are split, for the data (ir/image_rule.h).
+local function read_split(m)
+  local data = {}
+  if m.image_split == "none" then return data end
+  if m.image_split == "edge" then
+    data.edge, data.tile, data.line = m.image_edge, m.image_tile, m.image_line
+  elseif m.image_split == "ratio" then
+    data.least_tiles, data.most_tiles = m.least_tiles, m.most_tiles
+  else
+    fail("image_split is '%s'; it can be none, edge or ratio", tostring(m.image_split))
+  end
+  data.split = m.image_split
+  return data
+end
+
 -- Parameters that are no block's.
 local function make_parameters(m, s)
   local std, p = m.init_std, {}
@@ -278,7 +293,9 @@ end
 -- pixel (3 patch^2), vision, vision_heads, vision_ffn; vision_layers, vision_act, vision_eps,
 -- vision_patch_bias, vision_class (a vector of its own in front of the patches, which goes no
 -- further, as in CLIP), vision_pre_norm, vision_post_norm; pixel_mean, pixel_std; connector (mlp,
--- or shuffle: `shuffle` x `shuffle` patches become one vector), connector_act; image_token.
+-- or shuffle: `shuffle` x `shuffle` patches become one vector), connector_act; image_token; image_split
+-- (none; edge, with image_edge, image_tile, image_line; or ratio, with least_tiles, most_tiles) and
+-- what else the data do with images.
 -- -> functions embed(pixels) -> x, for outside of blocks, block(x) -> x, in a block, and
 -- place(x, y, tokens) -> y with the images' vectors in the places of image_token, which a block may
 -- have; `data` for nn.cross_entropy's images.
@@ -286,15 +303,17 @@ function nn.vision(m)
   check_model("vision", m)
   local s = read_settings(m)
   local p = make_parameters(m, s)
+  local data = read_split(m)
+  data.token, data.images, data.side, data.patch = m.image_token, s.images, s.side, s.patch
+  data.tokens, data.fit, data.filter = s.tokens, m.image_fit, m.image_filter
+  data.before, data.after, data.mean = m.image_before, m.image_after, m.image_mean
   return {
     embed = function(pixels) return embed(m, pixels, s, p) end,
     block = function(x) return block(m, x, s) end,
     place = function(x, y, tokens)
       return nn.place_images(m, y, connect(m, patches_of(m, x, s, p), s, p), tokens, m.image_token)
     end,
-    data = { token = m.image_token, images = s.images, side = s.side, patch = s.patch,
-             tokens = s.tokens, fit = m.image_fit, filter = m.image_filter,
-             before = m.image_before, after = m.image_after, mean = m.image_mean },
+    data = data,
   }
 end
 
