@@ -602,7 +602,7 @@ require "nn_embed".add(nn, of_texts)
 require "nn_classes".add(nn, of_texts)
 require "nn_distill".add(nn, of_texts)
 require "nn_vision".add(nn, { fail = fail, STD = STD, check_model = check_model,
-  check_arguments = check_arguments })
+  check_arguments = check_arguments, rmsnorm_over = rmsnorm_over })
 
 local function fail_unknown_layer(_, name)
   local known = {}
