@@ -7,7 +7,8 @@ Lines are FILE SPLIT SIDE EDGE MOST ROWS COLUMNS HASH of all parts' numbers, [pa
 by FNV-1a of 64 bits, `grid` SPLIT SIDE EDGE LEAST MOST WIDTH HEIGHT ROWS COLUMNS, and `tokens` ROWS
 COLUMNS TOKEN..., what stands for an image of two placeholders a part by the tokenizer qwen2.json,
 whose <|im_start|> is <fake_token_around_image> and <|endoftext|> the placeholder. They are of
-Idefics3ImageProcessorPil, GotOcr2ImageProcessorPil and Idefics3Processor. Pillow is told to resize along the rows
+Idefics3ImageProcessorPil, GotOcr2ImageProcessorPil and Idefics3Processor. Besides both.png and its
+halves, left.png and right.png, of 32 x 32 pixels. Pillow is told to resize along the rows
 first, as it did up to version 12.
 """
 import os
@@ -106,6 +107,11 @@ def main():
         print("\n".join(grids(int(sys.argv[2]), random.Random(8))))
         return
     lines = []
+    colours = np.random.default_rng(7).integers(0, 256, (4, 8, 3), dtype=np.uint8)
+    both = Image.fromarray(colours.repeat(8, 0).repeat(8, 1))
+    both.save(os.path.join(FOLDER, "both.png"))
+    both.crop((0, 0, 32, 32)).save(os.path.join(FOLDER, "left.png"))
+    both.crop((32, 0, 64, 32)).save(os.path.join(FOLDER, "right.png"))
     for name in ("wide.png", "tall.jpg", "red.png"):
         image = Image.open(os.path.join(FOLDER, name)).convert("RGB")
         for split, side, edge, most in CASES:
