@@ -41,19 +41,10 @@ return model {
   tied = true,        -- the output shares the embedding's table
   dropout = 0.0, attention_dropout = 0.0, -- of embeddings and branches; of attention's weights
   documents = -1,     -- the token that ends one: each is seen and has positions by itself; -1: none
-  masked = false,     -- the data say which labels count; else all do
-  classes = "none", class_kind = "one", class_weights = "none", class_smoothing = 0.0, -- of texts
-  preference = "none", beta = 0.1, label_smoothing = 0.0, gamma = 0.0, rpo_alpha = 0.0,
-  desirable_weight = 1.0, undesirable_weight = 1.0, online = false, -- dpo, ... (nn.preference)
-  policy = "none",    -- or grpo, dapo, dr_grpo, gspo: rewards of what it writes (nn.policy)
-  clip = 0.2, clip_high = 0.0, kl = 0.0, -- of it
   init_std = 0.02,    -- weights' spread when they are made
   mup = 0,            -- the width that it and the optimizer's rates are for (nn.mup); 0: this one
-  lora = 0,           -- rank of adapters beside frozen weights (nn.lora); 0: none, all train
-  lora_alpha = 0.0,   -- they count alpha / rank times; 0: once
-  lora_rslora = false, -- alpha / sqrt(rank) times
-  lora_dropout = 0.0, -- of what adapters read
-  lora_targets = "q,k,v,o,up,down",
+  -- What else it can be trained for: classes, preferences, rewards; by adapters (nn.training)
+  training = nn.training{ lora_targets = "q,k,v,o,up,down" },
   size = "tiny",
   sizes = sizes,
   optimizer = {

@@ -1,6 +1,6 @@
 #include "frontend/commands/choices_args.h"
 
-#include "frontend/commands/generate_engine.h"
+#include "frontend/commands/generate_causal.h"
 #include "frontend/commands/train_images.h"
 
 #include <stdio.h>
@@ -38,7 +38,7 @@ bool choices_args_way(const CliArgs *args, ChoicesWay *out, Diag *diag) {
 bool choices_args_check_plan(const CliArgs *args, const Plan *plan, Diag *diag) {
     const char *who = args->command->name;
     if (train_images_refuse(plan, "--choices", diag)) return false;
-    if (!generate_engine_check_causal(who, args->arena, plan, diag)) return false;
+    if (!generate_check_plan(who, args->arena, plan, diag)) return false;
     if (plan_source(plan) == 0) return true;
     diag_error(diag, NO_LOC,
                "%s: --choices are behind their prompt, and this model has an encoder for it: give "

@@ -9,6 +9,7 @@
 #include "frontend/commands/evaluate_rewards.h"
 #include "frontend/commands/evaluate_store.h"
 #include "frontend/commands/generate_chat.h"
+#include "frontend/commands/generate_open.h"
 #include "frontend/commands/generate_writer.h"
 #include "frontend/commands/plan_args.h"
 #include "frontend/commands/teacher_args.h"

@@ -3,6 +3,7 @@
  * by side; or, with --chat, answers in a conversation. */
 #include "frontend/commands/generate_chat.h"
 #include "frontend/commands/generate_diffusion.h"
+#include "frontend/commands/generate_open.h"
 #include "frontend/commands/generate_prompts.h"
 #include "frontend/commands/generate_writer.h"
 #include "frontend/commands/judge_args.h"

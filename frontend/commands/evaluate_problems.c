@@ -2,6 +2,7 @@
 
 #include "frontend/commands/choices_args.h"
 #include "frontend/commands/evaluate_problems_tell.h"
+#include "frontend/commands/generate_open.h"
 #include "frontend/commands/generate_tasks.h"
 #include "frontend/commands/train_alike.h"
 #include "frontend/progress_line.h"

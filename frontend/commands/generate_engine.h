@@ -55,25 +55,8 @@ typedef struct GenerateEngine {
     int32_t mask;
 } GenerateEngine;
 
-/* Plans, from the command line; returns EXIT_DONE or the exit code, reported. Released either way.
- */
-int generate_engine_open(CliArgs *args, int n_texts, GenerateEngine *out, Diag *diag);
-/* Beside training. */
-typedef struct GenerateBeside {
-    const Plan *plan;             /* of training, of the command line's operand */
-    const EngineOptions *options; /* how it runs */
-    int together;                 /* processes of a group, each with a part of weights and caches */
-    int n_texts;
-    bool scores; /* texts are scored */
-} GenerateBeside;
-/* The same of the model that the plan is of, with its precision. Without caches out->plan is NULL
- * and out->obstacle says why. False: reported. */
-bool generate_engine_open_beside(CliArgs *args, const GenerateBeside *beside, GenerateEngine *out,
-                                 Diag *diag);
 /* On stderr, why there are no caches, where there are none. */
 void generate_engine_note_windows(const GenerateEngine *engine);
-/* Whether a position's logits depend on later positions: false, reported as `what`'s. */
-bool generate_engine_check_causal(const char *what, Arena *arena, const Plan *plan, Diag *diag);
 /* False, reported: the model cannot read so long a prompt. */
 bool generate_engine_check_prompt(const GenerateEngine *engine, const GenerateText *text,
                                   const char *where, Diag *diag);

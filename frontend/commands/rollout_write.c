@@ -1,5 +1,6 @@
 #include "frontend/commands/rollout_write.h"
 
+#include "frontend/commands/generate_open.h"
 #include "frontend/commands/generate_tasks.h"
 #include "frontend/progress_line.h"
 #include "ir/base/clock.h"

@@ -1,6 +1,7 @@
 #include "frontend/commands/train_choices.h"
 
 #include "frontend/commands/evaluate_choices_tell.h"
+#include "frontend/commands/generate_open.h"
 #include "frontend/commands/plan_args.h"
 #include "frontend/commands/rollout_write.h"
 #include "frontend/commands/tokenizer_args.h"

@@ -30,6 +30,8 @@ extern const char embedded_nn_policy_lua[];
 extern const size_t embedded_nn_policy_lua_bytes;
 extern const char embedded_nn_classes_lua[];
 extern const size_t embedded_nn_classes_lua_bytes;
+extern const char embedded_nn_training_lua[];
+extern const size_t embedded_nn_training_lua_bytes;
 extern const char embedded_nn_embed_lua[];
 extern const size_t embedded_nn_embed_lua_bytes;
 extern const char embedded_nn_distill_lua[];
@@ -53,6 +55,8 @@ static const EmbeddedScript LIBRARIES[] = {
      &embedded_nn_preference_lua_bytes, true},
     {"nn_policy", "nn_policy.lua", embedded_nn_policy_lua, &embedded_nn_policy_lua_bytes, true},
     {"nn_classes", "nn_classes.lua", embedded_nn_classes_lua, &embedded_nn_classes_lua_bytes, true},
+    {"nn_training", "nn_training.lua", embedded_nn_training_lua, &embedded_nn_training_lua_bytes,
+     true},
     {"nn_embed", "nn_embed.lua", embedded_nn_embed_lua, &embedded_nn_embed_lua_bytes, true},
     {"nn_distill", "nn_distill.lua", embedded_nn_distill_lua, &embedded_nn_distill_lua_bytes, true},
     {"nn_vision", "nn_vision.lua", embedded_nn_vision_lua, &embedded_nn_vision_lua_bytes, true},

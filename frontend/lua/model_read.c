@@ -180,8 +180,8 @@ static void add_setting(const Reader *reader, const char *name, bool is_axis) {
     }
     if (!read_scalar(reader, &value)) {
         fail(reader,
-             "model: field '%s' is a %s; a model has name, axes, sizes, size, optimizer, loss, and "
-             "settings (numbers, truth values, texts)",
+             "model: field '%s' is a %s; a model has name, axes, sizes, size, optimizer, loss, "
+             "training, and settings (numbers, truth values, texts)",
              name, luaL_typename(reader->lua, -1));
     }
     bool is_count = strcmp(name, "layers") == 0;
@@ -194,9 +194,40 @@ static void add_setting(const Reader *reader, const char *name, bool is_axis) {
     }
 }
 
+/* Fields of the model's table that are no settings. */
+static bool is_other_field(const char *name) {
+    static const char *const OTHERS[] = {"axes", "loss",  "name",    "optimizer",
+                                         "size", "sizes", "training"};
+    for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
+        if (strcmp(OTHERS[i], name) == 0) return true;
+    }
+    return false;
+}
+
+/* Puts what `training` has beside the model's own settings. */
+static void add_training(const Reader *reader) {
+    lua_State *lua = reader->lua;
+    const char **keys;
+    if (!push_field(reader, "training", LUA_TTABLE)) return;
+    const int n = sorted_keys(reader, lua_gettop(lua), "training", &keys);
+    for (int i = 0; i < n; i++) {
+        lua_pushstring(lua, keys[i]);
+        const bool both = lua_rawget(lua, reader->table) != LUA_TNIL;
+        lua_pop(lua, 1);
+        if (both || is_other_field(keys[i])) {
+            fail(reader, "model: training has '%s', which %s", keys[i],
+                 both ? "the model has, too" : "is no setting");
+        }
+        lua_pushstring(lua, keys[i]);
+        lua_pushvalue(lua, -1);
+        lua_rawget(lua, -3);
+        lua_rawset(lua, reader->table);
+    }
+    lua_pop(lua, 1);
+}
+
 /* The axes, and every other scalar of the model's table. */
 static void read_settings(const Reader *reader) {
-    static const char *const OTHERS[] = {"axes", "loss", "name", "optimizer", "size", "sizes"};
     lua_State *lua = reader->lua;
     const char **keys;
     if (!push_field(reader, "axes", LUA_TTABLE)) fail(reader, "model: 'axes' is missing");
@@ -208,13 +239,10 @@ static void read_settings(const Reader *reader) {
         lua_pop(lua, 1);
     }
     lua_pop(lua, 1);
+    add_training(reader);
     n = sorted_keys(reader, reader->table, "model", &keys);
     for (int i = 0; i < n; i++) {
-        bool other = false;
-        for (size_t k = 0; k < sizeof(OTHERS) / sizeof(OTHERS[0]); k++) {
-            other |= strcmp(keys[i], OTHERS[k]) == 0;
-        }
-        if (other) continue;
+        if (is_other_field(keys[i])) continue;
         lua_pushstring(lua, keys[i]);
         lua_rawget(lua, reader->table);
         add_setting(reader, keys[i], false);

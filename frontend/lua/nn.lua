@@ -600,6 +600,7 @@ require "nn_preference".add(nn, of_texts)
 require "nn_policy".add(nn, of_texts)
 require "nn_embed".add(nn, of_texts)
 require "nn_classes".add(nn, of_texts)
+require "nn_training".add(nn, of_texts)
 require "nn_distill".add(nn, of_texts)
 require "nn_vision".add(nn, { fail = fail, STD = STD, check_model = check_model,
   check_arguments = check_arguments, rmsnorm_over = rmsnorm_over })

@@ -762,15 +762,3 @@ function nn.embed_as_set(m, x, labels, options) end
 ---@param options? { bias?: boolean, dropout?: number, std?: number, beside?: perilune.Value }
 ---@return perilune.Value
 function nn.reward(m, x, labels, options) end
-
----The loss that m.classes (none, or nn.classify's), m.policy (none, or nn.policy's kind; with
----m.clip, m.clip_high and m.kl), m.preference (none, reward, or nn.preference's kind; with its
----other options as settings), m.embedding (nn.embed_as_set) and, where these are none, m.masked
----ask for.
----@param m perilune.Model
----@param x perilune.Value [batch, seq, model]
----@param labels perilune.Value
----@param logits fun(x: perilune.Value): perilune.Value
----@param options? { beside?: perilune.Value, starts?: perilune.Value }
----@return perilune.Value
-function nn.decoder_loss(m, x, labels, logits, options) end

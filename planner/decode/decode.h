@@ -21,7 +21,7 @@
  * own.
  *
  * That is right where every position's logits depend on earlier positions through attention alone.
- * decode_graph.c proves so node by node: an op may work along seq only if it is one of those that
+ * decode_proof.c proves so node by node: an op may work along seq only if it is one of those that
  * are known, and is pointwise along it otherwise. What is found to be otherwise is an obstacle.
  */
 #ifndef PLANNER_DECODE_DECODE_H

@@ -1,6 +1,6 @@
 #include "planner/decode/decode.h"
 
-#include "planner/passes/pass.h"
+#include "planner/decode/unfuse.h"
 #include "planner/plan/plan_library.h"
 
 #include <string.h>
@@ -16,6 +16,7 @@ static const Graph *prepare_forward(const DecodeRequest *request, PassContext *c
         bool logits = node->op == OP_OUTPUT && strcmp(node_string(node, ATTR_name), "logits") == 0;
         lowered |= node_is_copy(node);
         if (node->phase != PHASE_FORWARD || (OPS[node->op].flags & EFFECT && !logits)) continue;
+        if (unfuse(&map, node, out)) continue;
         if (!value_map_copy(&map, node, out, ctx->diag)) return NULL;
     }
     const Graph *simple = pass_simplify(out, ctx);
