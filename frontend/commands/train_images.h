@@ -6,8 +6,10 @@
 
 #include "frontend/commands/cli.h"
 #include "planner/plan/plan.h"
+#include "runtime/data/image_ahead.h"
 #include "runtime/data/image_rows.h"
 #include "runtime/data/image_store.h"
+#include "runtime/engine.h"
 #include "runtime/tokenizer/corpus.h"
 #include "runtime/tokenizer/corpus_images.h"
 
@@ -24,6 +26,11 @@ typedef struct TrainImages {
     int32_t *tokens, *labels; /* [window] */
     ImageWanted *wanted;      /* [global_batch * rule.images]: of the batch that is being read */
     int64_t n_wanted;
+    ImageAhead *ahead;     /* reads the next batch's meanwhile; NULL: nothing does */
+    ImageWanted *expected; /* [global_batch * rule.images]: of the next batch */
+    int64_t n_expected;
+    bool shares;              /* several processes: this one reads what its rank needs, */
+    int own;                  /* its part of the batch's; -1: none */
     int64_t n_read;           /* images, since training began */
     double seconds, of_batch; /* in which they were read: all of them, and the last batch's */
 } TrainImages;
@@ -50,11 +57,17 @@ bool train_images_rows(TrainImages *images, const CliArgs *args, uint32_t pad, T
 /* What the numbers of such rows are below: tokens, and images behind them. */
 int train_images_vocab(const TrainImages *images, int vocab);
 
-/* images->tokens and labels, as the dataset gave them, -> tokens [plan_row], labels [seq]. Pixels
- * come with train_images_give: until then `tokens` has to stay where it is. False: reported at
- * `path`. */
-bool train_images_fill(TrainImages *images, const char *path, int32_t *tokens, int32_t *labels,
-                       Diag *diag);
+/* Of training, once what was opened stays: which rows' images this process needs, and whether there
+ * are cores to read the next batch's ahead. */
+void train_images_start(TrainImages *images, const EngineOptions *options);
+/* images->tokens and labels, as the dataset gave them, -> tokens [plan_row], labels [seq], which
+ * are the batch's number `at`. Pixels come with train_images_give: until then `tokens` has to stay
+ * where it is. False: reported at `path`. */
+bool train_images_fill(TrainImages *images, const char *path, int64_t at, int32_t *tokens,
+                       int32_t *labels, Diag *diag);
+/* images->tokens are those of number `at` of the next batch; when all were told, they are read. */
+void train_images_expect(TrainImages *images, int64_t at);
+void train_images_look_ahead(TrainImages *images);
 /* Reads the pixels of all rows that were filled. False: reported. */
 bool train_images_give(TrainImages *images, Diag *diag);
 

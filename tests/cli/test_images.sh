@@ -46,6 +46,27 @@ run evaluate "${weights[@]}" --load "$folder/mixed.st" --data "$a"
 result 'not what is not there to be seen' "$(awk -v a="$(number)" 'BEGIN { if (!(a > 0.2)) print a }')"
 run evaluate "${weights[@]}" --data "$a" --mesh t=2,d=2 --micro-batch 2
 near 'on other ranks' "$(number)" "$seen"
+# Read ahead where there are cores to spare, and by several processes, each what its rank needs: the
+# same losses. The last stage needs none.
+trains=(train "${small[@]}" --micro-batch 2 --data "$a" --steps 6 --val-fraction 0.25 --val-every 3)
+losses() { grep -oE '"(val_)?loss": [^,}]*' "$1" | cut -d ' ' -f 2; }
+alike() { # NAME LOG
+    result "$1" "$(paste <(losses "$folder/alone.jsonl") <(losses "$2") | awk '
+        !($2 > 0 && ($1 - $2) ^ 2 < (1e-4 * $1) ^ 2) { print $1 " and " $2 } END { if (NR < 8) print NR " losses" }')"
+}
+read_images() { grep -oE '^images  [0-9]+ read' "$1" | grep -oE '[0-9]+'; }
+run "${trains[@]}" --log "$folder/alone.jsonl"
+read_alone=$(read_images "$folder/out")
+run "${trains[@]}" --log "$folder/ahead.jsonl" --threads 1
+alike 'ahead' "$folder/ahead.jsonl"
+for rank in 0 1 2 3; do
+    RANK=$rank WORLD_SIZE=4 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=4 MASTER_ADDR=localhost MASTER_PORT=$((20000 + $$ % 20000)) \
+        "$perilune" "${trains[@]}" --mesh d=2,p=2 --log "$folder/apart.jsonl" >"$folder/apart.$rank" 2>&1 &
+done
+wait
+alike 'by several processes' "$folder/apart.jsonl"
+result 'each its own images' "$([[ $read_alone -gt 0 && $read_alone -eq $((2 * $(read_images "$folder/apart.0"))) ]] ||
+    echo "$read_alone, $(cat "$folder/apart.0")")"
 
 # --- what is written ---
 writes=(models/llava.lua --set-from "$w" --load "$w" --tokenizer "$t" --temperature 0 --length 8)

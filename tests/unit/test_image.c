@@ -4,6 +4,7 @@
  * as labels, an image given to another row. */
 #include "ir/base/file.h"
 #include "ir/base/memory.h"
+#include "runtime/data/image_ahead.h"
 #include "runtime/data/image_fit.h"
 #include "runtime/data/image_rows.h"
 #include "runtime/data/image_store.h"
@@ -203,6 +204,57 @@ static void test_large(void) {
 static int64_t add(ImageStore *store, const char *name, Diag *diag) {
     return image_store_add(store, name, strlen(name), (SourceLoc){"tests/data/images/x.jsonl", 3},
                            diag);
+}
+
+/* What is read ahead are the numbers that reading at once gives; the rest is left to be read. */
+static void test_ahead(void) {
+    enum { N = 48 };
+    static const char *const NAMES[] = {"wide.jpg", "tall.jpg", "wide.png", "tall.png"};
+    const ImageRule rule = rule_of("stretch", "bicubic", 4, 2);
+    const ImageGrid whole = {0, 0};
+    int32_t at_once[4][N], ahead[6][N];
+    ImageWanted wanted[6], direct[4];
+    Diag *diag = diag_create();
+    check_begin("images: read ahead");
+    ImageStore *store = image_store_create("tests/data/images");
+    for (int i = 0; i < 4; i++) {
+        CHECK(add(store, NAMES[i], diag) == i, "%s", NAMES[i]);
+        direct[i] = (ImageWanted){i, whole, at_once[i]};
+    }
+    CHECK(image_store_check(store, NULL, NULL, diag), "%s", diag_text(diag));
+    CHECK(image_store_read(store, &rule, direct, 4, diag), "%s", diag_text(diag));
+    ImageAhead *reader = image_ahead_create(store, &rule, 2);
+    for (int round = 0; round < 3; round++) { /* the next one's are others, and fewer or more */
+        const int n_read = 1 + 2 * round > 4 ? 4 : 1 + 2 * round;
+        image_ahead_begin(reader, direct, n_read);
+        memset(ahead, 0xff, sizeof(ahead));
+        for (int i = 0; i < 6; i++) wanted[i] = (ImageWanted){(5 - i) % 4, whole, ahead[i]};
+        const int64_t left = image_ahead_take(reader, wanted, 6);
+        int n_left = 0;
+        for (int i = 0; i < 6; i++) {
+            const int number = (5 - i) % 4;
+            const bool given = memcmp(ahead[i], at_once[number], sizeof(at_once[0])) == 0;
+            CHECK(given == (number < n_read), "round %d: image %d", round, number);
+            if (number < n_read) continue;
+            CHECK(wanted[n_left].number == number && wanted[n_left].out == ahead[i], "left");
+            n_left++;
+        }
+        CHECK(left == n_left, "%d are left, not %d", (int)left, n_left);
+    }
+    /* Of another grid than it was: left, for whoever reads it then to tell. */
+    direct[1].grid = (ImageGrid){1, 2};
+    image_ahead_begin(reader, direct, 2);
+    wanted[0] = direct[1];
+    CHECK(image_ahead_take(reader, wanted, 1) == 1, "another grid");
+    image_ahead_begin(reader, direct, 1);
+    wanted[0] = (ImageWanted){0, {1, 2}, ahead[0]};
+    CHECK(image_ahead_take(reader, wanted, 1) == 1, "it was read of another grid");
+    image_ahead_begin(reader, direct, 4); /* and released while it reads */
+    image_ahead_destroy(reader);
+    CHECK(diag_error_count(diag) == 0, "%s", diag_text(diag));
+    image_store_destroy(store);
+    diag_destroy(diag);
+    check_end();
 }
 
 static void test_store(void) {
@@ -653,6 +705,7 @@ int main(void) {
     test_damaged();
     test_large();
     test_store();
+    test_ahead();
     test_rows();
     test_parts();
     test_part_rows();
