@@ -48,8 +48,8 @@ run evaluate "${weights[@]}" --data "$a" --mesh t=2,d=2 --micro-batch 2
 near 'on other ranks' "$(number)" "$seen"
 # Read ahead where there are cores to spare, and by several processes, each what its rank needs: the
 # same losses. The last stage needs none.
-trains=(train "${small[@]}" --micro-batch 2 --data "$a" --steps 6 --val-fraction 0.25 --val-every 3)
-losses() { grep -oE '"(val_)?loss": [^,}]*' "$1" | cut -d ' ' -f 2; }
+trains=(train "${small[@]}" --micro-batch 2 --data "$a" --steps 6 --val-fraction 0.25 --eval-every 3)
+losses() { grep -oE '"(val_)?loss":[^,}]*' "$1" | cut -d : -f 2; }
 alike() { # NAME LOG
     result "$1" "$(paste <(losses "$folder/alone.jsonl") <(losses "$2") | awk '
         !($2 > 0 && ($1 - $2) ^ 2 < (1e-4 * $1) ^ 2) { print $1 " and " $2 } END { if (NR < 8) print NR " losses" }')"

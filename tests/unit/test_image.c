@@ -209,7 +209,7 @@ static int64_t add(ImageStore *store, const char *name, Diag *diag) {
 /* What is read ahead are the numbers that reading at once gives; the rest is left to be read. */
 static void test_ahead(void) {
     enum { N = 48 };
-    static const char *const NAMES[] = {"wide.jpg", "tall.jpg", "wide.png", "tall.png"};
+    static const char *const NAMES[] = {"wide.jpg", "tall.jpg", "wide.png", "red.png"};
     const ImageRule rule = rule_of("stretch", "bicubic", 4, 2);
     const ImageGrid whole = {0, 0};
     int32_t at_once[4][N], ahead[6][N];
