@@ -47,8 +47,8 @@ local function read_settings(m)
       fail("%s must be a whole number from 1 to 4096, not %s", name, tostring(m[name]))
     end
   end
-  if s.side % s.patch ~= 0 then
-    fail("image_side, %d pixels, must be a multiple of patch, %d", s.side, s.patch)
+  if s.patch > s.side then
+    fail("patch, %d pixels, must be at most image_side, %d", s.patch, s.side)
   end
   s.across = s.side // s.patch
   s.n = s.across * s.across
