@@ -74,7 +74,7 @@ return model {
   image_fit = "stretch", -- how an image becomes a square: stretch; crop: its middle; or pad: with
   image_mean = "none", -- this colour, "122,116,104"
   image_filter = "lanczos", -- how it is resized; or bicubic, bilinear
-  image_split = "none", -- or edge, or ratio: large images are tiles and the whole; images counts all
+  image_split = "none", -- edge, ratio: large images are tiles and the whole; images counts all
   image_edge = 64, -- of edge: pixels of an image's longer side
   image_tile = "none", image_line = "\\n", -- texts in front of a tile, and behind a row of them
   least_tiles = 1, most_tiles = 12, -- of ratio

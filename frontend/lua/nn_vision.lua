@@ -341,8 +341,8 @@ end
 -- pixel (3 patch^2), vision, vision_heads, vision_ffn; vision_layers, vision_act, vision_eps,
 -- vision_patch_bias, vision_class (a vector of its own in front of the patches, which goes no
 -- further, as in CLIP), vision_pre_norm, vision_post_norm, vision_norm (of layers: layernorm or
--- rmsnorm), vision_qkv_bias, vision_qk_norm (of all heads together), vision_layer_scale; pixel_mean,
--- pixel_std; connector (mlp; shuffle: `shuffle` x `shuffle` patches become one vector; or
+-- rmsnorm), vision_qkv_bias, vision_qk_norm (of all heads together), vision_layer_scale;
+-- pixel_mean, pixel_std; connector (mlp; shuffle: `shuffle` x `shuffle` patches become one vector; or
 -- shuffle_mlp: and a norm and an mlp follow), connector_act; image_token; image_split
 -- (none; edge, with image_edge, image_tile, image_line; or ratio, with least_tiles, most_tiles) and
 -- what else the data do with images.
