@@ -3,8 +3,8 @@
 #include <stddef.h>
 
 /* clang-format off */
-/* --- LLaVA, Idefics 3 with SmolVLM, and InternVL: a tower's blocks, then a decoder's. config.json is
- * as hf_vision.c has put it. --- */
+/* --- LLaVA, Idefics 3 with SmolVLM, and InternVL: a tower's blocks, then a decoder's. config.json
+ * is as hf_vision.c has put it. --- */
 
 #define VISION(theirs, ours, dims)                                                                 \
     {TOWER "encoder.layers.<." theirs ".weight", {"blocks.<.vision." ours}, dims}
