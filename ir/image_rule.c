@@ -161,8 +161,8 @@ const char *image_rule_read(const Node *share, ImageRule *out) {
     if (numbers[2] < 1 || numbers[2] > IMAGE_MOST_SIDE) {
         return "'image_side' must be from 1 to 4096 pixels";
     }
-    if (numbers[3] < 1 || numbers[2] % numbers[3] != 0) {
-        return "'image_side' must be a multiple of 'patch', both in pixels";
+    if (numbers[3] < 1 || numbers[3] > numbers[2]) {
+        return "'patch' must be from 1 to 'image_side' pixels";
     }
     const int64_t across = numbers[2] / numbers[3];
     if (numbers[4] < 1 || numbers[4] > INT32_MAX) return "'image_tokens' must be 1 or more";

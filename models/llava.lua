@@ -35,6 +35,15 @@ local function smolvlm(size)
   return size
 end
 
+-- SmolVLM 2 has a larger SigLIP, 384 pixels in 27 patches of 14: the last 6 pixels are nobody's.
+local function smolvlm2(size)
+  size = smolvlm(size)
+  size.vision, size.vision_heads, size.vision_ffn, size.vision_layers = 1152, 16, 4304, 27
+  size.image_side, size.patch, size.patches, size.pixel = 384, 14, 12393, 588
+  size.image_edge, size.shuffle, size.rotary_base = 1536, 3, 273768.0
+  return size
+end
+
 -- What InternVL 3 has of InternViT (300M, patches of 14 of 448 pixels): at most 12 tiles and the
 -- whole.
 local function internvl(size)
@@ -65,7 +74,7 @@ return model {
   image_fit = "stretch", -- how an image becomes a square: stretch; crop: its middle; or pad: with
   image_mean = "none", -- this colour, "122,116,104"
   image_filter = "lanczos", -- how it is resized; or bicubic, bilinear
-  image_split = "none", -- or edge, or ratio: large images are tiles and the whole; images counts all
+  image_split = "none", -- edge, ratio: large images are tiles and the whole; images counts all
   image_edge = 64, -- of edge: pixels of an image's longer side
   image_tile = "none", image_line = "\\n", -- texts in front of a tile, and behind a row of them
   least_tiles = 1, most_tiles = 12, -- of ratio
@@ -103,6 +112,8 @@ return model {
     -- SmolVLM, from its configurations
     ["smolvlm-256m"] = smolvlm{ layers = 30, model = 576, heads = 9, kv_heads = 3, ffn = 1536 },
     ["smolvlm-500m"] = smolvlm{ layers = 32, model = 960, heads = 15, kv_heads = 5, ffn = 2560 },
+    ["smolvlm2-2.2b"] = smolvlm2{ layers = 24, model = 2048, heads = 32, kv_heads = 32,
+                                  ffn = 8192 },
     -- InternVL 3, from its configurations
     ["internvl3-1b"] = internvl{ layers = 24, model = 896, heads = 14, kv_heads = 2, ffn = 4864 },
     ["internvl3-2b"] = internvl{ layers = 28, model = 1536, heads = 12, kv_heads = 2, ffn = 8960 },

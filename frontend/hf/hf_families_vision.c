@@ -3,8 +3,8 @@
 #include <stddef.h>
 
 /* clang-format off */
-/* --- LLaVA, Idefics 3 with SmolVLM, and InternVL: a tower's blocks, then a decoder's. config.json is as
- * hf_vision.c has put it. --- */
+/* --- LLaVA, Idefics 3 with SmolVLM, and InternVL: a tower's blocks, then a decoder's. config.json
+ * is as hf_vision.c has put it. --- */
 
 #define VISION(theirs, ours, dims)                                                                 \
     {TOWER "encoder.layers.<." theirs ".weight", {"blocks.<.vision." ours}, dims}
@@ -122,7 +122,8 @@ static const HfTensor INTERNVL_ROWS[] = {
     {"language_model.lm_head.weight", {"head"}, "vocab, model"},
     {NULL, {NULL}, NULL}};
 
-#define OF_LLAMA " qkv_bias=false vision_norm=layernorm vision_qkv_bias=true vision_qk_norm=false " \
+#define OF_LLAMA                                                                                   \
+    " qkv_bias=false vision_norm=layernorm vision_qkv_bias=true vision_qk_norm=false "             \
     "vision_layer_scale=false"
 #define OF_CLIP                                                                                    \
     "vision_class=true vision_pre_norm=true vision_post_norm=false vision_patch_bias=false "       \

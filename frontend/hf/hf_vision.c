@@ -125,8 +125,21 @@ static json_t *copy_part(Arena *arena, const json_t *json, const char *key, cons
     return copy;
 }
 
-/* Patches of an image and numbers of a patch, as keys; reports. */
-static const char *put_patches(Arena *arena, json_t *json, const json_t *vision) {
+/* Idefics 3's patches look for their positions among fractions, in float32: each finds its own but
+ * for a few numbers of patches, 25 the least of them. */
+static bool has_own_positions(int across) {
+    const double step = 1.0 / across;
+    for (int i = 0, found = 0; i < across; i++) {
+        const float exact = (float)i * (float)step, most = (float)(1.0 - 1e-6);
+        const float at = exact < most ? exact : most;
+        while (found + 1 < across && (float)(step + found * step) <= at) found++;
+        if (found != i) return false;
+    }
+    return true;
+}
+
+/* Patches of an image and numbers of a patch, as keys; `rounds`: positions are Idefics 3's. */
+static const char *put_patches(Arena *arena, json_t *json, const json_t *vision, bool rounds) {
     const json_t *side = json_object_get(vision, "image_size");
     const json_t *patch = json_object_get(vision, "patch_size");
     const json_int_t s = json_is_integer(side) ? json_integer_value(side) : 0;
@@ -137,12 +150,11 @@ static const char *put_patches(Arena *arena, json_t *json, const json_t *vision)
                             "pixels, from 1 to %d, and no patch larger than an image",
                             hf_config_shown(arena, side), hf_config_shown(arena, patch), MOST_SIDE);
     }
-    /* Pixels beyond the last whole patch are left out there, and here not possible. */
-    if (s % p != 0) {
+    if (rounds && !has_own_positions((int)(s / p))) {
         return arena_printf(arena,
-                            "'vision_config.image_size' is %lld, which is not supported: it is no "
-                            "multiple of 'patch_size', %lld",
-                            (long long)s, (long long)p);
+                            "'vision_config' has %lld patches a side, which is not supported: "
+                            "transformers gives some of them the same positions, by rounding",
+                            (long long)(s / p));
     }
     put(json, "image_patches", json_integer((s / p) * (s / p)));
     put(json, "patch_numbers", json_integer(3 * p * p));
@@ -238,7 +250,8 @@ static const char *join_parts(Arena *arena, int type, json_t *whole, json_t *tex
     if (strcmp(TYPES[type].name, "llava") == 0) why = cut_layers(arena, whole, vision);
     if (strcmp(TYPES[type].name, "internvl") == 0) why = take_internvl(arena, whole, vision);
     json_object_del(whole, "vision_feature_layer");
-    return why ? why : put_patches(arena, whole, vision);
+    const bool rounds = TYPES[type].defaults == SIGLIP_DEFAULTS;
+    return why ? why : put_patches(arena, whole, vision, rounds);
 }
 
 const char *hf_vision_take(Arena *arena, json_t **json) {

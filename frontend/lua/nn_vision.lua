@@ -47,8 +47,8 @@ local function read_settings(m)
       fail("%s must be a whole number from 1 to 4096, not %s", name, tostring(m[name]))
     end
   end
-  if s.side % s.patch ~= 0 then
-    fail("image_side, %d pixels, must be a multiple of patch, %d", s.side, s.patch)
+  if s.patch > s.side then
+    fail("patch, %d pixels, must be at most image_side, %d", s.patch, s.side)
   end
   s.across = s.side // s.patch
   s.n = s.across * s.across
@@ -341,14 +341,14 @@ end
 -- pixel (3 patch^2), vision, vision_heads, vision_ffn; vision_layers, vision_act, vision_eps,
 -- vision_patch_bias, vision_class (a vector of its own in front of the patches, which goes no
 -- further, as in CLIP), vision_pre_norm, vision_post_norm, vision_norm (of layers: layernorm or
--- rmsnorm), vision_qkv_bias, vision_qk_norm (of all heads together), vision_layer_scale; pixel_mean,
--- pixel_std; connector (mlp; shuffle: `shuffle` x `shuffle` patches become one vector; or
--- shuffle_mlp: and a norm and an mlp follow), connector_act; image_token; image_split
--- (none; edge, with image_edge, image_tile, image_line; or ratio, with least_tiles, most_tiles) and
--- what else the data do with images.
--- -> functions embed(pixels) -> x, for outside of blocks, block(x) -> x, in a block, and
--- place(x, y, tokens) -> y with the images' vectors in the places of image_token, which a block may
--- have; `data` for nn.cross_entropy's images.
+-- rmsnorm), vision_qkv_bias, vision_qk_norm (of all heads together), vision_layer_scale;
+-- pixel_mean, pixel_std; connector (mlp; shuffle: `shuffle` x `shuffle` patches become one vector;
+-- or shuffle_mlp: and a norm and an mlp follow), connector_act; image_token; image_split (none;
+-- edge, with image_edge, image_tile, image_line; or ratio, with least_tiles, most_tiles) and what
+-- else the data do with images.
+-- -> functions embed(pixels) -> x, for outside of blocks, block(x) -> x, in a block, and place(x,
+-- y, tokens) -> y with the images' vectors in the places of image_token, which a block may have;
+-- `data` for nn.cross_entropy's images.
 function nn.vision(m)
   check_model("vision", m)
   local s = read_settings(m)

@@ -73,8 +73,8 @@ function ops.mul(args) end
 ---@param args perilune.LabelShareArgs value; perhaps rate, mask, span, start, eos, pad, classes,
 ---or by and each, or groups, count and length, or all of
 --- image_token images image_side patch image_tokens image_fit image_filter image_before
---- image_after image_mean; with these perhaps image_split and image_edge, image_tile, image_line, or
---- least_tiles and most_tiles
+--- image_after image_mean; with these perhaps image_split and image_edge, image_tile, image_line,
+--- or least_tiles and most_tiles
 ---@return perilune.Value
 function ops.label_share(args) end
 

@@ -4,9 +4,11 @@
 
 #include "runtime/data/image_resize.h"
 
-/* Numbers of all patches of an image, or of a part of one. */
+/* Numbers of all patches of an image, or of a part of one. Pixels behind the last whole patch, on
+ * the right and below, are nobody's. */
 static inline int64_t image_numbers(const ImageRule *rule) {
-    return rule->side * rule->side * 3;
+    const int64_t side = rule->side / rule->patch * rule->patch;
+    return side * side * 3;
 }
 
 /* *image becomes the square. False: too many pixels on the way; why [IMAGE_WHY]. */

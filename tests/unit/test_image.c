@@ -107,24 +107,31 @@ static void test_pillow(void) {
     CHECK(n_decoded == 31 && n_fitted == 54, "%d and %d lines", n_decoded, n_fitted);
 }
 
-static void test_patches(void) {
+/* Of a side of 7 what is behind the last whole patch is left out. */
+static void check_patches(int side) {
     char why[IMAGE_WHY];
     Image image;
     int32_t out[6 * 6 * 3];
-    const ImageRule rule = rule_of("stretch", "bicubic", 6, 3);
-    check_begin("images: patches row by row, of each [channel, y, x]");
-    CHECK(image_create(6, 6, &image, why), "room");
-    for (int i = 0; i < 6 * 6 * 3; i++) image.rgb[i] = (unsigned char)i;
+    const ImageRule rule = rule_of("stretch", "bicubic", side, 3);
+    CHECK(image_numbers(&rule) == 6 * 6 * 3, "%d numbers", (int)image_numbers(&rule));
+    CHECK(image_create(side, side, &image, why), "room");
+    for (int i = 0; i < side * side * 3; i++) image.rgb[i] = (unsigned char)i;
     image_cut(&image, &rule, out);
     for (int p = 0, at = 0; p < 4; p++) {
         for (int c = 0; c < 3; c++) {
             for (int k = 0; k < 9; k++, at++) {
                 int y = p / 2 * 3 + k / 3, x = p % 2 * 3 + k % 3;
-                CHECK(out[at] == (y * 6 + x) * 3 + c, "%d: %d", at, out[at]);
+                CHECK(out[at] == (y * side + x) * 3 + c, "%d: %d", at, out[at]);
             }
         }
     }
     image_release(&image);
+}
+
+static void test_patches(void) {
+    check_begin("images: patches row by row, of each [channel, y, x]");
+    check_patches(6);
+    check_patches(7);
 }
 
 /* --- damaged --- */
