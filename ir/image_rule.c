@@ -10,8 +10,14 @@ static const AttrKey NUMBERS[] = {ATTR_image_token, ATTR_images, ATTR_image_side
 static const AttrKey TEXTS[] = {ATTR_image_fit, ATTR_image_filter, ATTR_image_before,
                                 ATTR_image_after, ATTR_image_mean};
 
+static const AttrKey SPLITS[] = {ATTR_image_split, ATTR_image_edge, ATTR_least_tiles,
+                                 ATTR_most_tiles,  ATTR_image_tile, ATTR_image_line};
+
 bool image_rule_is_there(const Node *share) {
     bool any = false;
+    for (size_t i = 0; i < sizeof(SPLITS) / sizeof(SPLITS[0]); i++) {
+        any |= node_attr(share, SPLITS[i]) != NULL;
+    }
     for (size_t i = 0; i < sizeof(NUMBERS) / sizeof(NUMBERS[0]); i++) {
         any |= node_attr(share, NUMBERS[i]) != NULL;
     }
@@ -46,6 +52,74 @@ static int read_list(const char *list, int32_t most, int n_most, int32_t *out) {
     return -1;
 }
 
+/* A text in which \n is a line's end and \\ is \, or none; false: it is too long, or has something
+ * else behind a \. */
+static bool read_text(const char *from, char *out) {
+    size_t n = 0;
+    if (strcmp(from, "none") == 0) from = "";
+    for (; *from; from++) {
+        char c = *from;
+        if (c == '\\') {
+            c = *++from == 'n' ? '\n' : *from == '\\' ? '\\' : '\0';
+            if (c == '\0') return false;
+        }
+        if (n == IMAGE_MOST_TEXT - 1) return false;
+        out[n++] = c;
+    }
+    out[n] = '\0';
+    return true;
+}
+
+/* Numbers of tokens, or else a text. */
+static bool read_around(const char *from, ImageAround *out) {
+    *out = (ImageAround){0};
+    if (*from == '\0') return false;
+    if (strcmp(from, "none") != 0 && strspn(from, "0123456789,") != strlen(from)) {
+        return read_text(from, out->text);
+    }
+    out->n = read_list(from, INT32_MAX, IMAGE_MOST_AROUND, out->tokens);
+    return out->n >= 0;
+}
+
+static const char *read_split(const Node *share, ImageRule *out) {
+    static const char *const WORDS[] = {"edge", "ratio", NULL};
+    bool there[6], any = false;
+    for (int i = 0; i < 6; i++) any |= there[i] = node_attr(share, SPLITS[i]) != NULL;
+    if (!any) return NULL;
+    const int word = there[0] ? find_word(WORDS, node_string(share, ATTR_image_split)) : -1;
+    if (word < 0) return "'image_split' must be edge or ratio, or none of its kin is there";
+    if (out->fit != IMAGE_STRETCH) return "'image_split' goes with 'image_fit' stretch";
+    out->split = word == 0 ? IMAGE_EDGE : IMAGE_RATIO;
+    if (out->split == IMAGE_EDGE) {
+        out->edge = node_int(share, ATTR_image_edge, 0);
+        if (!there[1] || there[2] || there[3] || !there[4] || !there[5]) {
+            return "'image_split' edge goes with 'image_edge', 'image_tile' and 'image_line'";
+        }
+        if (out->edge < out->side || out->edge > IMAGE_MOST_SIDE) {
+            return "'image_edge' must be from 'image_side' to 4096 pixels";
+        }
+        if (!read_text(node_string(share, ATTR_image_tile), out->tile) ||
+            !read_text(node_string(share, ATTR_image_line), out->line)) {
+            return "'image_tile' and 'image_line' must be texts of at most 127 bytes, with \\n for "
+                   "a "
+                   "line's end";
+        }
+        return NULL;
+    }
+    const int64_t least = node_int(share, ATTR_least_tiles, 0);
+    const int64_t most = node_int(share, ATTR_most_tiles, 0);
+    if (there[1] || !there[2] || !there[3] || there[4] || there[5]) {
+        return "'image_split' ratio goes with 'least_tiles' and 'most_tiles'";
+    }
+    if (least < 1 || least > most || most > IMAGE_MOST_TILES) {
+        return "'least_tiles' and 'most_tiles' must be from 1 to 64, the first not above the "
+               "second";
+    }
+    out->least_tiles = (int)least;
+    out->most_tiles = (int)most;
+    return NULL;
+}
+
 static const char *read_texts(const Node *share, ImageRule *out) {
     static const char *const FITS[] = {"stretch", "crop", "pad", NULL};
     static const char *const FILTERS[] = {"bicubic", "bilinear", "lanczos", NULL};
@@ -56,13 +130,10 @@ static const char *read_texts(const Node *share, ImageRule *out) {
     if (filter < 0) return "'image_filter' must be bicubic, bilinear or lanczos";
     out->fit = (ImageFit)fit;
     out->filter = (ImageFilter)filter;
-    out->n_before =
-        read_list(node_string(share, ATTR_image_before), INT32_MAX, IMAGE_MOST_AROUND, out->before);
-    out->n_after =
-        read_list(node_string(share, ATTR_image_after), INT32_MAX, IMAGE_MOST_AROUND, out->after);
-    if (out->n_before < 0 || out->n_after < 0) {
+    if (!read_around(node_string(share, ATTR_image_before), &out->before) ||
+        !read_around(node_string(share, ATTR_image_after), &out->after)) {
         return "'image_before' and 'image_after' must be at most 16 tokens' numbers with commas "
-               "between them, or none";
+               "between them, a text of at most 127 bytes, or none";
     }
     int n_mean = read_list(node_string(share, ATTR_image_mean), UINT8_MAX, 3, mean);
     if (n_mean != 3 && (n_mean != 0 || out->fit == IMAGE_PAD)) {
@@ -90,8 +161,8 @@ const char *image_rule_read(const Node *share, ImageRule *out) {
     if (numbers[2] < 1 || numbers[2] > IMAGE_MOST_SIDE) {
         return "'image_side' must be from 1 to 4096 pixels";
     }
-    if (numbers[3] < 1 || numbers[2] % numbers[3] != 0) {
-        return "'image_side' must be a multiple of 'patch', both in pixels";
+    if (numbers[3] < 1 || numbers[3] > numbers[2]) {
+        return "'patch' must be from 1 to 'image_side' pixels";
     }
     const int64_t across = numbers[2] / numbers[3];
     if (numbers[4] < 1 || numbers[4] > INT32_MAX) return "'image_tokens' must be 1 or more";
@@ -103,7 +174,8 @@ const char *image_rule_read(const Node *share, ImageRule *out) {
     out->patches = out->images * across * across;
     out->pixel = 3 * out->patch * out->patch;
     if (out->patches * out->pixel > INT32_MAX) return "a row has 2^31 pixels' numbers or more";
-    return read_texts(share, out);
+    const char *why = read_texts(share, out);
+    return why ? why : read_split(share, out);
 }
 
 bool graph_image_pixels(const Graph *graph, int64_t *out_patches, int64_t *out_pixel) {

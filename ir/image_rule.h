@@ -1,9 +1,13 @@
 /* What a model's loss says of images in its data (label_share's attributes that begin with image):
- * how each becomes a square of pixels, cut into patches, and what stands for it among the tokens.
+ * how each becomes a square of pixels, or several, cut into patches, and what stands for it among
+ * the tokens.
  *
  * The input `pixels`, i32[batch, patches, pixel], has numbers 0..255: patches image after image, in
  * an image row by row; of a patch [channel, y, x]. Images that a row lacks are zeros, and nothing
  * reads what becomes of them: the k-th placeholder of a row has the k-th of its images' vectors.
+ *
+ * Where images are split, each is a grid of tiles and, behind them, the whole image, or the whole
+ * alone: parts, each a square, with placeholders of its own. `images` of a row are parts then.
  */
 #ifndef IR_IMAGE_RULE_H
 #define IR_IMAGE_RULE_H
@@ -13,32 +17,60 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { IMAGE_MOST_AROUND = 16, IMAGE_MOST_SIDE = 4096, IMAGE_MOST_IMAGES = 1024 };
+enum {
+    IMAGE_MOST_AROUND = 16,
+    IMAGE_MOST_SIDE = 4096,
+    IMAGE_MOST_IMAGES = 1024,
+    IMAGE_MOST_TILES = 64,
+    IMAGE_MOST_TEXT = 128, /* bytes, with what ends it */
+};
 
 /* What becomes of a rectangle: made a square by itself; its shorter side made the square's, and the
  * middle taken; or filled up to a square with `mean`, which is resized. */
 typedef enum ImageFit { IMAGE_STRETCH, IMAGE_CROP, IMAGE_PAD } ImageFit;
 typedef enum ImageFilter { IMAGE_BICUBIC, IMAGE_BILINEAR, IMAGE_LANCZOS } ImageFilter;
 
+/* Into tiles: not; the longer side made so many pixels and both sides multiples of a tile's
+ * (Idefics 3, SmolVLM); or the grid of so many tiles whose sides are most like the image's
+ * (InternVL). */
+typedef enum ImageSplit { IMAGE_WHOLE, IMAGE_EDGE, IMAGE_RATIO } ImageSplit;
+
+/* Tiles of an image; none: the whole alone. */
+typedef struct ImageGrid {
+    int rows, columns;
+} ImageGrid;
+
+/* What stands around placeholders: tokens, or, where there is a text, what a tokenizer makes of
+ * it. */
+typedef struct ImageAround {
+    int n;
+    int32_t tokens[IMAGE_MOST_AROUND];
+    char text[IMAGE_MOST_TEXT];
+} ImageAround;
+
 typedef struct ImageRule {
     int32_t token;               /* the placeholder's */
     int64_t images, side, patch; /* in a row at most; pixels of a side, of an image and a patch */
-    int64_t tokens;              /* placeholders of one image */
+    int64_t tokens;              /* placeholders of one image, or part of one */
     ImageFit fit;
     ImageFilter filter;
-    int n_before, n_after; /* tokens around an image's placeholders */
-    int32_t before[IMAGE_MOST_AROUND], after[IMAGE_MOST_AROUND];
-    uint8_t mean[3];        /* red, green, blue; of IMAGE_PAD */
-    int64_t patches, pixel; /* of all images of a row, and numbers of a patch */
+    ImageAround before, after; /* an image's placeholders */
+    uint8_t mean[3];           /* red, green, blue; of IMAGE_PAD */
+    int64_t patches, pixel;    /* of all images of a row, and numbers of a patch */
+    ImageSplit split;
+    int64_t edge;                                      /* of IMAGE_EDGE */
+    char tile[IMAGE_MOST_TEXT], line[IMAGE_MOST_TEXT]; /* texts, of IMAGE_EDGE */
+    int least_tiles, most_tiles;                       /* of IMAGE_RATIO */
 } ImageRule;
 
-/* Tokens of one image: those around it and its placeholders, and which the i-th of them is. */
-static inline int64_t image_rule_length(const ImageRule *rule) {
-    return rule->n_before + rule->tokens + rule->n_after;
+/* What `images` of a row are. */
+static inline const char *image_rule_parts(const ImageRule *rule) {
+    return rule->split == IMAGE_WHOLE ? "images" : "parts of images";
 }
-static inline int32_t image_rule_token(const ImageRule *rule, int64_t i) {
-    const int64_t behind = i - rule->n_before - rule->tokens;
-    return i < rule->n_before ? rule->before[i] : behind < 0 ? rule->token : rule->after[behind];
+
+/* Squares of an image of such a grid. */
+static inline int64_t image_grid_parts(ImageGrid grid) {
+    return (int64_t)grid.rows * grid.columns + 1;
 }
 
 /* Does the loss say that rows have images? */

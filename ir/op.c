@@ -45,7 +45,7 @@ int attr_find(const char *name, int length) {
 }
 
 /* OPS' lists of attributes, taken apart once: every node of every graph is checked against them. */
-enum { MOST_USES = 32 };
+enum { MOST_USES = 40 };
 static struct {
     AttrUse items[MOST_USES];
     int count;

@@ -1,7 +1,8 @@
 -- LLaVA: a decoder that sees images. A tower over their patches makes vectors that stand in the
 -- places of tokens (Liu et al. 2023, arXiv 2304.08485 and 2310.03744: CLIP, an MLP, Vicuna). With
 -- other settings it is Idefics 3 and SmolVLM (Marafioti et al. 2025, arXiv 2504.05299: SigLIP,
--- squares of patches as one vector, SmolLM 2). The data have images among their texts.
+-- squares of patches as one vector, SmolLM 2), or InternVL (Zhu et al. 2025, arXiv 2504.10479:
+-- InternViT, Qwen 2.5). The data have images among their texts.
 --
 --   perilune train models/llava.lua --data conversations.jsonl --tokenizer tokenizer.json
 local nn = require "nn"
@@ -21,13 +22,40 @@ local function llava(size)
   return size
 end
 
--- What SmolVLM has of SigLIP (base, patches of 16), where images are not cut in tiles.
+-- What SmolVLM has of SigLIP (base, patches of 16): an image is at most 4 x 4 tiles, and the whole.
 local function smolvlm(size)
   size.vision, size.vision_heads, size.vision_ffn, size.vision_layers = 768, 12, 3072, 12
-  size.image_side, size.patch, size.patches, size.pixel = 512, 16, 1024, 768
+  size.image_side, size.patch, size.pixel = 512, 16, 768
+  size.images, size.patches, size.image_split, size.image_edge = 17, 17408, "edge", 2048
   size.shuffle, size.head, size.seq, size.vocab = 4, 64, 8192, 49280
   size.norm_eps, size.rotary_base, size.image_token = 1e-5, 100000.0, 49190
-  size.image_before, size.image_after = "49189,49152", "49189"
+  size.image_before = "<fake_token_around_image><global-img>"
+  size.image_after = "<fake_token_around_image>"
+  size.image_tile = "<fake_token_around_image><row_{row}_col_{column}>"
+  return size
+end
+
+-- SmolVLM 2 has a larger SigLIP, 384 pixels in 27 patches of 14: the last 6 pixels are nobody's.
+local function smolvlm2(size)
+  size = smolvlm(size)
+  size.vision, size.vision_heads, size.vision_ffn, size.vision_layers = 1152, 16, 4304, 27
+  size.image_side, size.patch, size.patches, size.pixel = 384, 14, 12393, 588
+  size.image_edge, size.shuffle, size.rotary_base = 1536, 3, 273768.0
+  return size
+end
+
+-- What InternVL 3 has of InternViT (300M, patches of 14 of 448 pixels): at most 12 tiles and the
+-- whole.
+local function internvl(size)
+  size.vision, size.vision_heads, size.vision_ffn, size.vision_layers = 1024, 16, 4096, 24
+  size.image_side, size.patch, size.pixel = 448, 14, 588
+  size.images, size.patches, size.image_split = 13, 13312, "ratio"
+  size.vision_act, size.vision_class, size.vision_post_norm = "gelu_erf", true, false
+  size.vision_layer_scale, size.connector, size.image_filter = true, "shuffle_mlp", "bicubic"
+  size.pixel_mean, size.pixel_std = "0.485,0.456,0.406", "0.229,0.224,0.225"
+  size.seq, size.vocab, size.norm_eps, size.rotary_base = 8192, 151674, 1e-6, 1000000.0
+  size.qkv_bias, size.image_token = true, 151667
+  size.image_before, size.image_after = "<img>", "</img>"
   return size
 end
 
@@ -42,10 +70,14 @@ return model {
   image_side = 32,    -- pixels of an image's side, and of a patch's
   patch = 8,
   image_token = 319,  -- stands for an image's vectors, one each
-  image_before = "none", image_after = "none", -- tokens that the data put around these: "1,2"
+  image_before = "none", image_after = "none", -- tokens around these, "1,2", or a text
   image_fit = "stretch", -- how an image becomes a square: stretch; crop: its middle; or pad: with
   image_mean = "none", -- this colour, "122,116,104"
   image_filter = "lanczos", -- how it is resized; or bicubic, bilinear
+  image_split = "none", -- edge, ratio: large images are tiles and the whole; images counts all
+  image_edge = 64, -- of edge: pixels of an image's longer side
+  image_tile = "none", image_line = "\\n", -- texts in front of a tile, and behind a row of them
+  least_tiles = 1, most_tiles = 12, -- of ratio
   pixel_mean = "0.5,0.5,0.5", pixel_std = "0.5,0.5,0.5", -- of red, green, blue, from 0 to 1
   vision_eps = 1e-6,
   vision_act = "gelu", -- or quick_gelu, as in CLIP, or what nn.mlp has
@@ -53,9 +85,15 @@ return model {
   vision_class = false, -- a vector in front of the patches, as in CLIP
   vision_pre_norm = false, -- in front of the first layer, as in CLIP
   vision_post_norm = true, -- behind the last one, as in SigLIP
-  connector = "shuffle", -- shuffle x shuffle patches become one vector; or mlp: each one
+  vision_norm = "layernorm", -- of layers; or rmsnorm
+  vision_qkv_bias = true, -- of q, k and v
+  vision_qk_norm = false, -- rmsnorm of all heads' q and k together
+  vision_layer_scale = false, -- branches are times learned numbers, as in InternViT
+  connector = "shuffle", -- shuffle x shuffle patches become one vector; mlp: each one; or
+  -- shuffle_mlp: both, behind a norm, as in InternVL
   shuffle = 2,
   connector_act = "gelu_erf", -- of the mlp
+  qkv_bias = false,   -- of the decoder, as in Qwen 2
   norm_eps = 1e-5,
   act = "silu",
   rotary_base = 10000.0,
@@ -74,6 +112,12 @@ return model {
     -- SmolVLM, from its configurations
     ["smolvlm-256m"] = smolvlm{ layers = 30, model = 576, heads = 9, kv_heads = 3, ffn = 1536 },
     ["smolvlm-500m"] = smolvlm{ layers = 32, model = 960, heads = 15, kv_heads = 5, ffn = 2560 },
+    ["smolvlm2-2.2b"] = smolvlm2{ layers = 24, model = 2048, heads = 32, kv_heads = 32,
+                                  ffn = 8192 },
+    -- InternVL 3, from its configurations
+    ["internvl3-1b"] = internvl{ layers = 24, model = 896, heads = 14, kv_heads = 2, ffn = 4864 },
+    ["internvl3-2b"] = internvl{ layers = 28, model = 1536, heads = 12, kv_heads = 2, ffn = 8960 },
+    ["internvl3-8b"] = internvl{ layers = 28, model = 3584, heads = 28, kv_heads = 4, ffn = 18944 },
   },
   optimizer = {
     kind = "adamw", lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1,
@@ -98,7 +142,8 @@ return model {
           y = nn.dropout(vision.place(x, nn.embedding(m, wte, tokens), tokens), m.dropout)
         end
         local z = nn.attention(m, norm(y, "norm1"),
-          { rotary = m.rotary_base, std = m.init_std, lora = lora })
+          { bias = m.qkv_bias, out_bias = false, rotary = m.rotary_base, std = m.init_std,
+            lora = lora })
         y = nn.residual(y, z, m.dropout)
         z = nn.swiglu(m, norm(y, "norm2"), { act = m.act, std = m.init_std, lora = lora })
         return nn.residual(y, z, m.dropout)

@@ -294,19 +294,21 @@ static bool score_choices(TrainRun *run, bool ends, StepMetrics *metrics) {
            train_choices_score(&run->choices, run->engine, run->plan, metrics, run->diag);
 }
 
-/* The batch of a step, from sample *at on, which moves behind it. Islands take turns, so that all
- * of them see what one run of so large a batch would. */
-static bool take_samples(TrainRun *run, int64_t *at) {
+/* The batch of a step, from sample *at on, which moves behind it; or ahead: that batch's images are
+ * read while this one is trained on. Islands take turns, so that all of them see what one run of so
+ * large a batch would. */
+static bool take_samples(TrainRun *run, int64_t *at, bool ahead) {
     const int64_t n_samples = train_data_batch(&run->data);
     const int n_islands = train_islands_count(&run->islands);
     for (int64_t i = 0; i < n_samples * n_islands; i++, (*at)++) {
         *at = train_skips_next(&run->skips, *at);
         if (i % n_islands != train_islands_own(&run->islands)) continue;
-        if (!train_data_sample(&run->data, *at, i / n_islands, run->tokens, run->labels,
-                               run->diag)) {
-            return false;
-        }
+        const bool good = ahead ? train_data_look_ahead(&run->data, *at, i / n_islands, run->diag)
+                                : train_data_sample(&run->data, *at, i / n_islands, run->tokens,
+                                                    run->labels, run->diag);
+        if (!good) return false;
     }
+    if (ahead) train_images_look_ahead(&run->data.images);
     return true;
 }
 
@@ -374,9 +376,13 @@ static bool take_step(TrainRun *run, int64_t step) {
         sample += batch;
     }
     const double begun = clock_now();
-    if (!run->rollout && !take_samples(run, &sample)) return false;
+    if (!run->rollout && !take_samples(run, &sample, false)) return false;
     const double taken = clock_now() - begun;
     if (!train_data_give(&run->data, run->engine, true, run->diag)) return false;
+    int64_t next = sample;
+    if (run->data.images.ahead && step < run->last_step && !take_samples(run, &next, true)) {
+        return false;
+    }
     const double data_seconds = taken + run->data.images.of_batch;
     if (!train_noise_begin(&run->noise, run->engine, &run->data, step, run->tokens, run->labels,
                            run->diag)) {
@@ -552,6 +558,7 @@ static bool prepare(TrainRun *run) {
         return false;
     }
     if (!train_checkpoint_prepare(&run->checkpoint, run->engine, run->diag)) return false;
+    train_images_start(&run->data.images, &run->options);
     if (!train_reference_make(&run->data, run->engine, &run->options, run->is_resumed, run->quiet,
                               &run->checkpoint.place, run->diag)) {
         return false;

@@ -16,7 +16,8 @@ bool text_images_read(const TextImages *images, int64_t n_pixels, int32_t *out, 
     ImageWanted *wanted = calloc((size_t)images->count, sizeof(*wanted));
     if (!wanted) BUG("out of memory");
     for (int64_t i = 0; i < images->count; i++) {
-        wanted[i] = (ImageWanted){images->numbers[i], out + i * image_numbers(images->rule)};
+        wanted[i] = (ImageWanted){images->numbers[i], images->grids[i], out};
+        out += image_grid_parts(images->grids[i]) * image_numbers(images->rule);
     }
     bool good = image_store_read(images->store, images->rule, wanted, images->count, diag);
     free(wanted);
@@ -49,6 +50,8 @@ bool generate_images_begin(const CliArgs *args, const Plan *plan, const Node *sh
     }
     text->image_token = (uint32_t)out->rule.token;
     if (!text->tokenizer) return true; /* texts without images */
+    out->texts = image_texts_create(&out->rule, text->tokenizer, plan->vocab, diag);
+    if (!out->texts) return false;
     out->sees = true;
     out->store = image_store_create(cli_text(args, OPT_IMAGES, NULL));
     out->corpus = corpus_images_of(out->store, text->tokenizer, text->image_token,
@@ -58,7 +61,9 @@ bool generate_images_begin(const CliArgs *args, const Plan *plan, const Node *sh
 
 void generate_images_release(GenerateImages *images) {
     image_store_destroy(images->store);
+    image_texts_destroy(images->texts);
     images->store = NULL;
+    images->texts = NULL;
 }
 
 static bool has_parts(const json_t *messages) {
@@ -133,16 +138,20 @@ static bool encode_chat(const GenerateImages *images, const GenerateChat *chat,
     return good;
 }
 
-/* Each place becomes what stands for an image. */
-static TokenList expand(const ImageRule *rule, const TokenList *from) {
-    TokenList out = {0};
+/* Each place becomes what stands for its image. False: reported. */
+static bool expand(const GenerateImages *images, const TextImages *own, const TokenList *from,
+                   TokenList *out, Diag *diag) {
+    int64_t n_seen = 0;
     for (size_t i = 0; i < from->count; i++) {
-        const bool place = from->items[i] == (uint32_t)rule->token;
-        if (!place) token_list_add(&out, from->items[i]);
-        const int64_t n = place ? image_rule_length(rule) : 0;
-        for (int64_t k = 0; k < n; k++) token_list_add(&out, (uint32_t)image_rule_token(rule, k));
+        if (from->items[i] != (uint32_t)images->rule.token) {
+            token_list_add(out, from->items[i]);
+            continue;
+        }
+        const TokenList *tokens = image_texts_of(images->texts, own->grids[n_seen++], diag);
+        if (!tokens) return false;
+        for (size_t k = 0; k < tokens->count; k++) token_list_add(out, tokens->items[k]);
     }
-    return out;
+    return true;
 }
 
 static bool check_places(const GenerateImages *images, const ImageNumbers *numbers,
@@ -151,46 +160,64 @@ static bool check_places(const GenerateImages *images, const ImageNumbers *numbe
     for (size_t i = 0; i < text->tokens.count; i++) {
         n_places += text->tokens.items[i] == (uint32_t)images->rule.token;
     }
-    if (n_places != numbers->count) {
-        diag_error(diag, loc, "%zu images, and %zu places for them in the text", numbers->count,
-                   n_places);
-    } else if (numbers->count > (size_t)images->rule.images) {
-        diag_error(diag, loc,
-                   "%zu images; the model sees %" PRId64 " at most: --set images=", numbers->count,
-                   images->rule.images);
-    } else {
-        return true;
-    }
+    if (n_places == numbers->count) return true;
+    diag_error(diag, loc, "%zu images, and %zu places for them in the text", numbers->count,
+               n_places);
     return false;
+}
+
+/* How they are split, which their sides say. NULL: reported. */
+static const TextImages *take_images(const GenerateImages *images, const ImageNumbers *numbers,
+                                     SourceLoc loc, Diag *diag) {
+    const ImageRule *rule = &images->rule;
+    int64_t n_parts = 0;
+    /* Those that are not split are checked when all are known, by all threads at once. */
+    if (rule->split != IMAGE_WHOLE && !image_store_check(images->store, NULL, NULL, diag)) {
+        return NULL;
+    }
+    TextImages *own = ARENA_NEW(images->arena, TextImages);
+    int64_t *items = ARENA_ARRAY(images->arena, int64_t, numbers->count + 1);
+    ImageGrid *grids = ARENA_ARRAY(images->arena, ImageGrid, numbers->count + 1);
+    for (size_t i = 0; i < numbers->count; i++) {
+        items[i] = numbers->items[i];
+        grids[i] = rule->split == IMAGE_WHOLE ? (ImageGrid){0, 0}
+                                              : image_store_grid(images->store, rule, items[i]);
+        n_parts += image_grid_parts(grids[i]);
+    }
+    *own = (TextImages){images->store, rule, items, grids, (int64_t)numbers->count};
+    if (n_parts <= rule->images) return own;
+    diag_error(diag, loc, "%" PRId64 " %s; the model sees %" PRId64 " at most: --set images=%s",
+               n_parts, image_rule_parts(rule), rule->images,
+               rule->split == IMAGE_EDGE    ? ", or a smaller image_edge="
+               : rule->split == IMAGE_RATIO ? ", or a smaller most_tiles="
+                                            : "");
+    return NULL;
 }
 
 bool generate_images_prompt(const GenerateImages *images, const GenerateChat *chat,
                             const ImagePrompt *prompt, GenerateText *text, Diag *diag) {
     ImageNumbers numbers = {0};
+    TokenList expanded = {0};
     const bool chats = chat->messages != NULL;
     bool good = chats ? encode_chat(images, chat, prompt, &numbers, text, diag)
                       : encode_text(images, prompt, &numbers, text, diag);
     good = good && check_places(images, &numbers, text, prompt->loc, diag);
-    if (good) {
-        const TokenList expanded = expand(&images->rule, &text->tokens);
-        token_list_release(&text->tokens);
-        text->tokens = expanded;
-        text->n_prompt_tokens = expanded.count;
-        TextImages *own = ARENA_NEW(images->arena, TextImages);
-        int64_t *items = ARENA_ARRAY(images->arena, int64_t, numbers.count + 1);
-        if (numbers.count) memcpy(items, numbers.items, numbers.count * sizeof(*items));
-        *own = (TextImages){images->store, &images->rule, items, (int64_t)numbers.count};
-        text->images = numbers.count ? own : NULL;
-        if ((int64_t)expanded.count >= images->context) {
-            diag_error(diag, prompt->loc,
-                       "%zu tokens, with those that stand for images; the context has %" PRId64
-                       ": --context N, or --set seq=N",
-                       expanded.count, images->context);
-            good = false;
-        }
-    }
+    const TextImages *own = good ? take_images(images, &numbers, prompt->loc, diag) : NULL;
     free(numbers.items);
-    return good;
+    if (!own || !expand(images, own, &text->tokens, &expanded, diag)) {
+        token_list_release(&expanded);
+        return false;
+    }
+    token_list_release(&text->tokens);
+    text->tokens = expanded;
+    text->n_prompt_tokens = expanded.count;
+    text->images = own->count ? own : NULL;
+    if ((int64_t)expanded.count < images->context) return true;
+    diag_error(diag, prompt->loc,
+               "%zu tokens, with those that stand for images; the context has %" PRId64
+               ": --context N, or --set seq=N",
+               expanded.count, images->context);
+    return false;
 }
 
 bool generate_images_check(const GenerateImages *images, Diag *diag) {

@@ -6,12 +6,14 @@
 #include "frontend/commands/generate_chat.h"
 #include "planner/plan/plan.h"
 #include "runtime/tokenizer/corpus_images.h"
+#include "runtime/tokenizer/image_texts.h"
 
 /* Those of one text. They are decoded when the model looks at them. */
 typedef struct TextImages {
     const ImageStore *store;
     const ImageRule *rule;
     const int64_t *numbers; /* [count]: in the store */
+    const ImageGrid *grids; /* [count] */
     int64_t count;
 } TextImages;
 
@@ -27,6 +29,7 @@ typedef struct GenerateImages {
     int64_t context; /* tokens that a text may have with those of its images */
     ImageRule rule;
     ImageStore *store;
+    ImageTexts *texts;
     CorpusImages corpus;
 } GenerateImages;
 

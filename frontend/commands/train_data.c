@@ -469,7 +469,7 @@ static bool finish_sample(TrainData *data, const TrainPart *part, int64_t number
         return train_source_fill(&data->source, part->path, key, tokens, labels, diag);
     }
     if (data->images.reads) {
-        return train_images_fill(&data->images, part->path, tokens, labels, diag);
+        return train_images_fill(&data->images, part->path, at, tokens, labels, diag);
     }
     const ClassRowOptions *how = &data->classes.how;
     const int64_t seq = data->plan->seq;
@@ -538,6 +538,17 @@ bool train_data_sample(TrainData *data, int64_t index, int64_t at, int32_t *toke
         return finish_sample(data, part, index, at, tokens, labels, diag);
     }
     return read_window(data, part, i, index, at, tokens, labels, diag);
+}
+
+bool train_data_look_ahead(TrainData *data, int64_t index, int64_t at, Diag *diag) {
+    TrainImages *images = &data->images;
+    int64_t sample;
+    const int source = blend_pick(&data->blend, index, &sample);
+    const Dataset *part = data->train[source].data;
+    const int64_t i = dataset_sample_window(part, seed_of(data, source), sample);
+    if (!dataset_window(part, i, images->tokens, images->labels, diag)) return false;
+    train_images_expect(images, at);
+    return true;
 }
 
 bool train_data_window(TrainData *data, int source, int64_t i, int64_t at, int32_t *tokens,

@@ -70,6 +70,9 @@ int64_t train_data_batch(const TrainData *data);
  * [global_batch, plan_row], labels [global_batch, seq] and data->reference. Quickest in order. */
 bool train_data_sample(TrainData *data, int64_t index, int64_t at, int32_t *tokens, int32_t *labels,
                        Diag *diag);
+/* The same of the batch that follows, of a model that sees images: data->images is told which ones.
+ */
+bool train_data_look_ahead(TrainData *data, int64_t index, int64_t at, Diag *diag);
 
 /* Window i of a validation source, likewise; the same at every call. */
 bool train_data_window(TrainData *data, int source, int64_t i, int64_t at, int32_t *tokens,

@@ -23,11 +23,23 @@ static const char SIGLIP_DEFAULTS[] =
     "\"num_attention_heads\": 16, \"image_size\": 224, \"patch_size\": 32, "
     "\"hidden_act\": \"gelu_pytorch_tanh\", \"layer_norm_eps\": 1e-6}";
 
+static const char QWEN2_DEFAULTS[] =
+    "{\"vocab_size\": 151936, \"hidden_size\": 4096, \"intermediate_size\": 22016, "
+    "\"num_hidden_layers\": 32, \"num_attention_heads\": 32, \"num_key_value_heads\": 32, "
+    "\"max_position_embeddings\": 32768, \"rms_norm_eps\": 1e-6, \"hidden_act\": \"silu\"}";
+static const char INTERNVIT_DEFAULTS[] =
+    "{\"hidden_size\": 1024, \"intermediate_size\": 4096, \"num_hidden_layers\": 24, "
+    "\"num_attention_heads\": 16, \"image_size\": 448, \"patch_size\": 14, "
+    "\"hidden_act\": \"gelu\", \"layer_norm_eps\": 1e-6, \"attention_bias\": false, "
+    "\"use_qk_norm\": false, \"norm_type\": \"layer_norm\", \"use_mean_pooling\": true}";
+
 static const struct {
     const char *name, *defaults, *tower; /* the vision_config's model_type */
-} TYPES[] = {{"llava", CLIP_DEFAULTS, "clip_vision_model"},
-             {"idefics3", SIGLIP_DEFAULTS, "idefics3_vision"},
-             {"smolvlm", SIGLIP_DEFAULTS, "smolvlm_vision"}};
+    const char *text, *text_defaults;    /* the text_config's */
+} TYPES[] = {{"llava", CLIP_DEFAULTS, "clip_vision_model", "llama", TEXT_DEFAULTS},
+             {"idefics3", SIGLIP_DEFAULTS, "idefics3_vision", "llama", TEXT_DEFAULTS},
+             {"smolvlm", SIGLIP_DEFAULTS, "smolvlm_vision", "llama", TEXT_DEFAULTS},
+             {"internvl", INTERNVIT_DEFAULTS, "internvl_vision", "qwen2", QWEN2_DEFAULTS}};
 enum { N_TYPES = sizeof(TYPES) / sizeof(TYPES[0]) };
 
 /* What a text_config says of itself alone; the whole has its own. */
@@ -52,6 +64,7 @@ static const char *const OF_WHOLE[] = {"model_type",
                                        "projector_hidden_act",
                                        "multimodal_projector_bias",
                                        "scale_factor",
+                                       "downsample_ratio",
                                        "tie_word_embeddings",
                                        NULL};
 
@@ -96,7 +109,8 @@ static json_t *copy_part(Arena *arena, const json_t *json, const char *key, cons
     const char *text = json_string_value(name);
     bool known = !name || (text && strcmp(text, wanted) == 0);
     for (int i = 0; text && strcmp(key, "vision_config") == 0 && i < N_TYPES; i++) {
-        const bool same = TYPES[i].defaults == SIGLIP_DEFAULTS && strcmp(type, "llava") != 0;
+        const bool same = TYPES[i].defaults == SIGLIP_DEFAULTS &&
+                          TYPES[find_type(type)].defaults == SIGLIP_DEFAULTS;
         known |= same && (strcmp(text, TYPES[i].name) == 0 || strcmp(text, TYPES[i].tower) == 0);
     }
     if (!known) {
@@ -111,8 +125,21 @@ static json_t *copy_part(Arena *arena, const json_t *json, const char *key, cons
     return copy;
 }
 
-/* Patches of an image and numbers of a patch, as keys; reports. */
-static const char *put_patches(Arena *arena, json_t *json, const json_t *vision) {
+/* Idefics 3's patches look for their positions among fractions, in float32: each finds its own but
+ * for a few numbers of patches, 25 the least of them. */
+static bool has_own_positions(int across) {
+    const double step = 1.0 / across;
+    for (int i = 0, found = 0; i < across; i++) {
+        const float exact = (float)i * (float)step, most = (float)(1.0 - 1e-6);
+        const float at = exact < most ? exact : most;
+        while (found + 1 < across && (float)(step + found * step) <= at) found++;
+        if (found != i) return false;
+    }
+    return true;
+}
+
+/* Patches of an image and numbers of a patch, as keys; `rounds`: positions are Idefics 3's. */
+static const char *put_patches(Arena *arena, json_t *json, const json_t *vision, bool rounds) {
     const json_t *side = json_object_get(vision, "image_size");
     const json_t *patch = json_object_get(vision, "patch_size");
     const json_int_t s = json_is_integer(side) ? json_integer_value(side) : 0;
@@ -123,15 +150,57 @@ static const char *put_patches(Arena *arena, json_t *json, const json_t *vision)
                             "pixels, from 1 to %d, and no patch larger than an image",
                             hf_config_shown(arena, side), hf_config_shown(arena, patch), MOST_SIDE);
     }
-    /* Pixels beyond the last whole patch are left out there, and here not possible. */
-    if (s % p != 0) {
+    if (rounds && !has_own_positions((int)(s / p))) {
         return arena_printf(arena,
-                            "'vision_config.image_size' is %lld, which is not supported: it is no "
-                            "multiple of 'patch_size', %lld",
-                            (long long)s, (long long)p);
+                            "'vision_config' has %lld patches a side, which is not supported: "
+                            "transformers gives some of them the same positions, by rounding",
+                            (long long)(s / p));
     }
     put(json, "image_patches", json_integer((s / p) * (s / p)));
     put(json, "patch_numbers", json_integer(3 * p * p));
+    return NULL;
+}
+
+/* A square's side may be said twice. */
+static void put_side(json_t *vision, const char *key) {
+    const json_t *sides = json_object_get(vision, key);
+    const json_t *first = json_array_get(sides, 0);
+    if (json_array_size(sides) != 2 || !json_equal(first, json_array_get(sides, 1))) return;
+    put(vision, key, json_deep_copy(first));
+}
+
+/* InternVL's: the last layer's patches; `shuffle` as its reciprocal. */
+static const char *take_internvl(Arena *arena, json_t *json, json_t *vision) {
+    const json_t *feature = json_object_get(json, "vision_feature_layer");
+    const json_t *strategy = json_object_get(json, "vision_feature_select_strategy");
+    const json_t *ratio = json_object_get(json, "downsample_ratio");
+    const double share = ratio ? json_number_value(ratio) : 0.5;
+    const char *word = json_string_value(strategy);
+    put_side(vision, "image_size");
+    put_side(vision, "patch_size");
+    if (feature && !(json_is_integer(feature) && json_integer_value(feature) == -1)) {
+        return arena_printf(arena,
+                            "'vision_feature_layer' is %s, which is not supported in an "
+                            "internvl; only -1 is",
+                            hf_config_shown(arena, feature));
+    }
+    if (strategy && (!word || strcmp(word, "default") != 0)) {
+        return arena_printf(arena,
+                            "'vision_feature_select_strategy' is %s, which is not supported; only "
+                            "\"default\" is",
+                            hf_config_shown(arena, strategy));
+    }
+    if (!(share > 1.0 / MOST_SIDE && share <= 1) || 1 / share != (int)(1 / share)) {
+        return arena_printf(arena,
+                            "'downsample_ratio' is %s, which is not supported; it must be 1, 0.5, "
+                            "0.25 or another one by a whole number",
+                            hf_config_shown(arena, ratio));
+    }
+    put(json, "scale_factor", json_integer((int)(1 / share)));
+    json_object_del(json, "downsample_ratio");
+    json_object_del(json, "vision_feature_select_strategy");
+    if (!json_object_get(json, "tie_word_embeddings"))
+        put(json, "tie_word_embeddings", json_true());
     return NULL;
 }
 
@@ -169,7 +238,7 @@ static const char *cut_layers(Arena *arena, const json_t *json, json_t *vision) 
 static const char *join_parts(Arena *arena, int type, json_t *whole, json_t *text, json_t *vision) {
     const char *key;
     json_t *value;
-    put_missing(text, TEXT_DEFAULTS);
+    put_missing(text, TYPES[type].text_defaults);
     put_missing(vision, TYPES[type].defaults);
     json_object_foreach(text, key, value) {
         const bool said = strcmp(key, "tie_word_embeddings") == 0 && json_object_get(whole, key);
@@ -177,17 +246,19 @@ static const char *join_parts(Arena *arena, int type, json_t *whole, json_t *tex
     }
     json_object_del(whole, "text_config");
     json_object_set(whole, "vision_config", vision);
-    const char *why =
-        strcmp(TYPES[type].name, "llava") == 0 ? cut_layers(arena, whole, vision) : NULL;
+    const char *why = NULL;
+    if (strcmp(TYPES[type].name, "llava") == 0) why = cut_layers(arena, whole, vision);
+    if (strcmp(TYPES[type].name, "internvl") == 0) why = take_internvl(arena, whole, vision);
     json_object_del(whole, "vision_feature_layer");
-    return why ? why : put_patches(arena, whole, vision);
+    const bool rounds = TYPES[type].defaults == SIGLIP_DEFAULTS;
+    return why ? why : put_patches(arena, whole, vision, rounds);
 }
 
 const char *hf_vision_take(Arena *arena, json_t **json) {
     const int type = find_type(json_string_value(json_object_get(*json, "model_type")));
     const char *why = NULL;
     if (type < 0) return NULL;
-    json_t *text = copy_part(arena, *json, "text_config", TYPES[type].name, "llama", &why);
+    json_t *text = copy_part(arena, *json, "text_config", TYPES[type].name, TYPES[type].text, &why);
     json_t *vision =
         text ? copy_part(arena, *json, "vision_config", TYPES[type].name, TYPES[type].tower, &why)
              : NULL;
@@ -200,6 +271,20 @@ const char *hf_vision_take(Arena *arena, json_t **json) {
     json_decref(text);
     json_decref(vision);
     return why;
+}
+
+static void finish_internvl(int type, json_t *json) {
+    if (strcmp(TYPES[type].name, "internvl") != 0) return;
+    const json_int_t shuffle = json_integer_value(json_object_get(json, "scale_factor"));
+    const json_t *vision = json_object_get(json, "vision_config");
+    const json_int_t side = json_integer_value(json_object_get(vision, "image_size"));
+    const json_int_t patch = json_integer_value(json_object_get(vision, "patch_size"));
+    const json_int_t across = patch > 0 && shuffle > 0 ? side / patch / shuffle : 0;
+    put(json, "downsample_ratio", json_real(shuffle > 0 ? 1.0 / (double)shuffle : 1));
+    put(json, "image_seq_length", json_integer(across * across));
+    put(json, "vision_feature_layer", json_integer(-1));
+    put(json, "vision_feature_select_strategy", json_string("default"));
+    json_object_del(json, "scale_factor");
 }
 
 void hf_vision_finish(json_t *json) {
@@ -217,11 +302,12 @@ void hf_vision_finish(json_t *json) {
         json_object_set(text, key, value);
         json_object_del(json, key);
     }
-    put(text, "model_type", json_string("llama"));
+    put(text, "model_type", json_string(TYPES[type].text));
     json_object_set(text, "tie_word_embeddings", json_object_get(json, "tie_word_embeddings"));
     vision = json_object_get(json, "vision_config");
     put(vision, "model_type", json_string(TYPES[type].tower));
     put(json, "text_config", text);
+    finish_internvl(type, json);
     if (strcmp(TYPES[type].name, "llava") != 0) return;
     const json_int_t side = json_integer_value(json_object_get(vision, "image_size"));
     const json_int_t patch = json_integer_value(json_object_get(vision, "patch_size"));
@@ -239,6 +325,7 @@ static const struct {
                   {"vision_tower.vision_model.", "vision_tower."},
                   {"vision_tower.vision_model.", "model.vision_tower.vision_model."},
                   {"vision_tower.vision_model.", "model.vision_tower."},
+                  {"vision_tower.", "model.vision_tower."},
                   {"multi_modal_projector.", "model.multi_modal_projector."}};
 
 const char *hf_vision_name(Arena *arena, const char *name, int i) {

@@ -1,4 +1,4 @@
-/* Folders of models that see images: LLaVA, and Idefics 3 with SmolVLM.
+/* Folders of models that see images: LLaVA, Idefics 3 with SmolVLM, and InternVL.
  *
  * config.json has its text part's configuration as `text_config` and its tower's as
  * `vision_config`. The rows of hf_families.h know it with the text part's keys in the whole, with

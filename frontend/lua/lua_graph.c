@@ -454,13 +454,15 @@ static void check_images(lua_State *lua, const Node *node, double label) {
 }
 
 static bool has_same_data(const Node *a, const Node *b) {
-    static const AttrKey KEYS[] = {ATTR_mask,       ATTR_start,  ATTR_eos,         ATTR_pad,
-                                   ATTR_first,      ATTR_by,     ATTR_each,        ATTR_groups,
-                                   ATTR_count,      ATTR_length, ATTR_image_token, ATTR_images,
-                                   ATTR_image_side, ATTR_patch,  ATTR_image_tokens};
+    static const AttrKey KEYS[] = {
+        ATTR_mask,        ATTR_start,       ATTR_eos,        ATTR_pad,   ATTR_first,
+        ATTR_by,          ATTR_each,        ATTR_groups,     ATTR_count, ATTR_length,
+        ATTR_image_token, ATTR_images,      ATTR_image_side, ATTR_patch, ATTR_image_tokens,
+        ATTR_image_edge,  ATTR_least_tiles, ATTR_most_tiles};
     static const AttrKey TEXTS[] = {ATTR_classes,     ATTR_labels,       ATTR_weights,
                                     ATTR_image_fit,   ATTR_image_filter, ATTR_image_before,
-                                    ATTR_image_after, ATTR_image_mean};
+                                    ATTR_image_after, ATTR_image_mean,   ATTR_image_split,
+                                    ATTR_image_tile,  ATTR_image_line};
     bool same = node_float(a, ATTR_rate, -1) == node_float(b, ATTR_rate, -1) &&
                 node_float(a, ATTR_span, -1) == node_float(b, ATTR_span, -1) &&
                 node_float(a, ATTR_smoothing, 0) == node_float(b, ATTR_smoothing, 0);

@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_NAME = 100, MAX_BLOCKS = 10000 };
+enum { MAX_NAME = 100, MAX_BLOCKS = 10000, MOST_AXES = 40 /* others are of passes */ };
 
 static const double DEFAULT_STD = 0.02; /* Radford et al. 2019, GPT-2 */
 
@@ -559,8 +559,8 @@ static int model_axis(lua_State *lua) {
         script_error(lua, "axis '%s' is %lld; it cannot be %lld as well", name,
                      (long long)script->axis_sizes[axis], (long long)size);
     }
-    if (axis < 0 && axes->count >= MAX_AXES / 2) {
-        script_error(lua, "axis '%s': a model can have at most %d axes", name, MAX_AXES / 2);
+    if (axis < 0 && axes->count >= MOST_AXES) {
+        script_error(lua, "axis '%s': a model can have at most %d axes", name, MOST_AXES);
     }
     if (axis < 0) axis = graph_axis(script->graph, name, length);
     if (axis < 0)

@@ -570,7 +570,11 @@ function nn.cross_entropy(m, logits, labels, vocab, options)
                                    image_side = images.side, patch = images.patch,
                                    image_tokens = images.tokens, image_fit = images.fit,
                                    image_filter = images.filter, image_before = images.before,
-                                   image_after = images.after, image_mean = images.mean }
+                                   image_after = images.after, image_mean = images.mean,
+                                   image_split = images.split, image_edge = images.edge,
+                                   image_tile = images.tile, image_line = images.line,
+                                   least_tiles = images.least_tiles,
+                                   most_tiles = images.most_tiles }
   end
   return o.beside and mean + mean_of(o.beside) or mean
 end
@@ -599,7 +603,7 @@ require "nn_classes".add(nn, of_texts)
 require "nn_training".add(nn, of_texts)
 require "nn_distill".add(nn, of_texts)
 require "nn_vision".add(nn, { fail = fail, STD = STD, check_model = check_model,
-  check_arguments = check_arguments })
+  check_arguments = check_arguments, rmsnorm_over = rmsnorm_over })
 
 local function fail_unknown_layer(_, name)
   local known = {}

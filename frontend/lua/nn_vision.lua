@@ -9,8 +9,10 @@ function vision.add(nn, tools)
 
 local ops = ops
 local fail, check_model, check_arguments = tools.fail, tools.check_model, tools.check_arguments
-local STD = tools.STD
+local STD, rmsnorm_over = tools.STD, tools.rmsnorm_over
 local MOST_JOINED = 8 -- operands of ops.concat
+local LAYER_SCALE = 0.1 -- at first, as in InternViT
+local CONNECTOR_EPS = 1e-5 -- of shuffle_mlp's norm
 
 local function whole(x, from, to) return math.type(x) == "integer" and x >= from and x <= to end
 
@@ -45,8 +47,8 @@ local function read_settings(m)
       fail("%s must be a whole number from 1 to 4096, not %s", name, tostring(m[name]))
     end
   end
-  if s.side % s.patch ~= 0 then
-    fail("image_side, %d pixels, must be a multiple of patch, %d", s.side, s.patch)
+  if s.patch > s.side then
+    fail("patch, %d pixels, must be at most image_side, %d", s.patch, s.side)
   end
   s.across = s.side // s.patch
   s.n = s.across * s.across
@@ -60,10 +62,10 @@ local function read_settings(m)
     fail("vision, %d numbers, must be a multiple of vision_heads, %d", m.vision, m.vision_heads)
   end
   if not (m.vision_eps >= 0) then fail("vision_eps must be at least 0") end
-  if m.connector ~= "mlp" and m.connector ~= "shuffle" then
-    fail("connector is '%s'; it can be mlp or shuffle", tostring(m.connector))
+  if m.connector ~= "mlp" and m.connector ~= "shuffle" and m.connector ~= "shuffle_mlp" then
+    fail("connector is '%s'; it can be mlp, shuffle or shuffle_mlp", tostring(m.connector))
   end
-  s.shuffle = m.connector == "shuffle" and m.shuffle or 1
+  s.shuffle = m.connector ~= "mlp" and m.shuffle or 1
   if not whole(s.shuffle, 1, s.across) or s.across % s.shuffle ~= 0 then
     fail("shuffle is %s; it must divide the %d patches of an image's side", tostring(s.shuffle),
       s.across)
@@ -142,8 +144,16 @@ local function attend(m, q, k, v, s)
   return in_a_row(m, each, s.length)
 end
 
-local function layernorm(m, x, name)
-  return nn.layernorm(m, x, "vision", { name = "vision." .. name, eps = m.vision_eps })
+local function normed(m, x, name)
+  return nn.norm(m, x, "vision",
+    { kind = m.vision_norm, name = "vision." .. name, eps = m.vision_eps })
+end
+
+-- A residual branch, perhaps times a learned number of each feature (Touvron et al. 2021, CaiT).
+local function branch(m, y, name)
+  if not m.vision_layer_scale then return y end
+  return y * m:param("vision." .. name, "vision",
+    { init = "uniform", low = LAYER_SCALE, high = LAYER_SCALE, decay = 0 })
 end
 
 -- x [batch, places, vision] -> like x (Dosovitskiy et al. 2021, ViT). In a block of its own.
@@ -151,16 +161,21 @@ local function block(m, x, s)
   local heads = { "vision_heads", "vision_head" }
   local std = m.init_std
   local last = std / math.sqrt(2 * math.max(m.vision_layers, 1))
-  local function linear(y, from, to, name, letter, spread)
+  local function linear(y, from, to, name, letter, spread, bare)
     return nn.linear(m, y, from, to, { weight = "vision." .. name .. ".w" .. letter,
-      bias = "vision." .. name .. ".b" .. letter, std = spread })
+      bias = not bare and "vision." .. name .. ".b" .. letter or nil, std = spread })
   end
-  local y = layernorm(m, x, "ln1")
-  local function project(letter) return linear(y, "vision", heads, "attn", letter, std) end
+  local y = normed(m, x, "ln1")
+  local function project(letter)
+    local z = linear(y, "vision", heads, "attn", letter, std, not m.vision_qkv_bias)
+    if letter == "v" or not m.vision_qk_norm then return z end
+    return rmsnorm_over(m, z, heads, nil, "vision.attn." .. letter .. "norm", m.vision_eps)
+  end
   y = attend(m, project("q"), project("k"), project("v"), s)
-  x = x + linear(y, heads, "vision", "attn", "o", last)
-  y = linear(layernorm(m, x, "ln2"), "vision", "vision_ffn", "mlp", "1", std)
-  return x + linear(activate(y, m.vision_act), "vision_ffn", "vision", "mlp", "2", last)
+  x = x + branch(m, linear(y, heads, "vision", "attn", "o", last), "scale1")
+  y = linear(normed(m, x, "ln2"), "vision", "vision_ffn", "mlp", "1", std)
+  y = linear(activate(y, m.vision_act), "vision_ffn", "vision", "mlp", "2", last)
+  return x + branch(m, y, "scale2")
 end
 
 -- Patches to vectors of sequences that the first block reads. pixels i32[batch, patches, pixel]
@@ -200,12 +215,19 @@ local function patches_of(m, x, s, p)
   return ops.regroup{ x, over = { "image", "image_patch" }, to = "patches" }
 end
 
+-- Axes row, column, vision -> square.
+local function as_square(x)
+  x = ops.regroup{ x, over = { "column", "vision" }, to = "square_row" }
+  return ops.regroup{ x, over = { "row", "square_row" }, to = "square" }
+end
+
 -- [batch, patches, vision] -> [batch, features, model], what stands in tokens' places.
 local function connect(m, x, s, p)
-  if m.connector == "mlp" then
-    local y = ops.matmul{ x, p.w1, over = "vision" } + p.b1
-    return ops.matmul{ nn.activation(y, m.connector_act), p.w2, over = "connector" } + p.b2
+  local function mlp(y, over)
+    y = nn.activation(ops.matmul{ y, p.w1, over = over } + p.b1, m.connector_act)
+    return ops.matmul{ y, p.w2, over = "connector" } + p.b2
   end
+  if m.connector == "mlp" then return mlp(x, "vision") end
   -- Squares of patches as one vector (Shi et al. 2016, the other way round; Idefics 3).
   m:axis("grid_rows", s.images * s.across)
   m:axis("grid_columns", s.across)
@@ -216,8 +238,59 @@ local function connect(m, x, s, p)
   x = ops.regroup{ x, over = "grid_columns", to = { "columns", "column" } }
   x = ops.regroup{ x, over = "grid_rows", to = { "rows", "row" } }
   x = ops.transpose{ x, to = { "batch", "rows", "columns", "row", "column", "vision" } }
-  x = ops.matmul{ x, p.w, over = { "row", "column", "vision" } }
+  if m.connector == "shuffle" then
+    x = ops.matmul{ x, p.w, over = { "row", "column", "vision" } }
+  else
+    x = ops.layernorm{ as_square(x), p.square_gain, p.square_bias, axis = "square",
+                       eps = CONNECTOR_EPS }
+    x = mlp(x, "square")
+  end
   return ops.regroup{ x, over = { "rows", "columns" }, to = "features" }
+end
+
+local function make_connector(m, s, p, zeros)
+  local std = m.init_std
+  local from = { "vision" }
+  if m.connector ~= "mlp" then
+    from = { "row", "column", "vision" }
+    m:axis("row", s.shuffle)
+    m:axis("column", s.shuffle)
+  end
+  local function weight(name, to)
+    local axes = { table.unpack(from) }
+    axes[#axes + 1] = to
+    return m:param(name, axes, { std = std })
+  end
+  if m.connector == "shuffle" then
+    p.w = weight("connector.w", "model")
+    return
+  end
+  m:axis("connector", m.model)
+  p.w1 = weight("connector.w1", "connector")
+  p.b1 = zeros("connector.b1", "connector")
+  p.w2 = m:param("connector.w2", { "connector", "model" }, { std = std })
+  p.b2 = zeros("connector.b2", "model")
+  if m.connector == "mlp" then return end
+  m:axis("square_row", s.shuffle * m.vision)
+  m:axis("square", s.shuffle * s.shuffle * m.vision)
+  p.square_gain = as_square(m:param("connector.norm.gain", from, { init = "ones", decay = 0 }))
+  p.square_bias = as_square(zeros("connector.norm.bias", from))
+  p.w1 = as_square(p.w1)
+end
+
+-- How images are split, for the data (ir/image_rule.h).
+local function read_split(m)
+  local data = {}
+  if m.image_split == "none" then return data end
+  if m.image_split == "edge" then
+    data.edge, data.tile, data.line = m.image_edge, m.image_tile, m.image_line
+  elseif m.image_split == "ratio" then
+    data.least_tiles, data.most_tiles = m.least_tiles, m.most_tiles
+  else
+    fail("image_split is '%s'; it can be none, edge or ratio", tostring(m.image_split))
+  end
+  data.split = m.image_split
+  return data
 end
 
 -- Parameters that are no block's.
@@ -241,17 +314,7 @@ local function make_parameters(m, s)
   p.positions = m:param("vision.positions", { "place", "vision" }, { std = std, decay = 0 })
   if m.vision_pre_norm then p.pre_gain, p.pre_bias = norm("vision.pre_norm") end
   if m.vision_post_norm then p.gain, p.bias = norm("vision.norm") end
-  if m.connector == "mlp" then
-    m:axis("connector", m.model)
-    p.w1 = m:param("connector.w1", { "vision", "connector" }, { std = std })
-    p.b1 = zeros("connector.b1", "connector")
-    p.w2 = m:param("connector.w2", { "connector", "model" }, { std = std })
-    p.b2 = zeros("connector.b2", "model")
-  else
-    m:axis("row", s.shuffle)
-    m:axis("column", s.shuffle)
-    p.w = m:param("connector.w", { "row", "column", "vision", "model" }, { std = std })
-  end
+  make_connector(m, s, p, zeros)
   return p
 end
 
@@ -277,24 +340,30 @@ end
 -- `image_side` pixels wide and high, in patches of `patch`; axes patches (of all images of a row),
 -- pixel (3 patch^2), vision, vision_heads, vision_ffn; vision_layers, vision_act, vision_eps,
 -- vision_patch_bias, vision_class (a vector of its own in front of the patches, which goes no
--- further, as in CLIP), vision_pre_norm, vision_post_norm; pixel_mean, pixel_std; connector (mlp,
--- or shuffle: `shuffle` x `shuffle` patches become one vector), connector_act; image_token.
--- -> functions embed(pixels) -> x, for outside of blocks, block(x) -> x, in a block, and
--- place(x, y, tokens) -> y with the images' vectors in the places of image_token, which a block may
--- have; `data` for nn.cross_entropy's images.
+-- further, as in CLIP), vision_pre_norm, vision_post_norm, vision_norm (of layers: layernorm or
+-- rmsnorm), vision_qkv_bias, vision_qk_norm (of all heads together), vision_layer_scale;
+-- pixel_mean, pixel_std; connector (mlp; shuffle: `shuffle` x `shuffle` patches become one vector;
+-- or shuffle_mlp: and a norm and an mlp follow), connector_act; image_token; image_split (none;
+-- edge, with image_edge, image_tile, image_line; or ratio, with least_tiles, most_tiles) and what
+-- else the data do with images.
+-- -> functions embed(pixels) -> x, for outside of blocks, block(x) -> x, in a block, and place(x,
+-- y, tokens) -> y with the images' vectors in the places of image_token, which a block may have;
+-- `data` for nn.cross_entropy's images.
 function nn.vision(m)
   check_model("vision", m)
   local s = read_settings(m)
   local p = make_parameters(m, s)
+  local data = read_split(m)
+  data.token, data.images, data.side, data.patch = m.image_token, s.images, s.side, s.patch
+  data.tokens, data.fit, data.filter = s.tokens, m.image_fit, m.image_filter
+  data.before, data.after, data.mean = m.image_before, m.image_after, m.image_mean
   return {
     embed = function(pixels) return embed(m, pixels, s, p) end,
     block = function(x) return block(m, x, s) end,
     place = function(x, y, tokens)
       return nn.place_images(m, y, connect(m, patches_of(m, x, s, p), s, p), tokens, m.image_token)
     end,
-    data = { token = m.image_token, images = s.images, side = s.side, patch = s.patch,
-             tokens = s.tokens, fit = m.image_fit, filter = m.image_filter,
-             before = m.image_before, after = m.image_after, mean = m.image_mean },
+    data = data,
   }
 end
 

@@ -54,6 +54,12 @@ function ops.mul(args) end
 ---@field image_before? string
 ---@field image_after? string
 ---@field image_mean? string
+---@field image_split? string
+---@field image_edge? integer
+---@field least_tiles? integer
+---@field most_tiles? integer
+---@field image_tile? string
+---@field image_line? string
 
 ---How many of the labels of the whole global batch are not `value`, as a share of all: a scalar,
 ---counted before each step. One `value` for a model; -1 is what the data's masks leave out. With
@@ -67,7 +73,8 @@ function ops.mul(args) end
 ---@param args perilune.LabelShareArgs value; perhaps rate, mask, span, start, eos, pad, classes,
 ---or by and each, or groups, count and length, or all of
 --- image_token images image_side patch image_tokens image_fit image_filter image_before
---- image_after image_mean
+--- image_after image_mean; with these perhaps image_split and image_edge, image_tile, image_line,
+--- or least_tiles and most_tiles
 ---@return perilune.Value
 function ops.label_share(args) end
 

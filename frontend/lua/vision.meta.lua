@@ -9,9 +9,15 @@
 ---@field tokens integer that stand for one image
 ---@field fit "stretch"|"crop"|"pad" how an image becomes a square
 ---@field filter "bicubic"|"bilinear"|"lanczos" how it is resized
----@field before string tokens in front of an image's, "1,2", or none
----@field after string tokens behind an image's, or none
+---@field before string tokens in front of an image's, "1,2", or a text, or none
+---@field after string tokens behind an image's, or a text, or none
 ---@field mean string the colour that pads it, "122,116,104", or none
+---@field split? "edge"|"ratio" a large image is tiles and the whole; with edge:
+---@field edge? integer pixels of its longer side
+---@field tile? string text in front of a tile, with {row} and {column}
+---@field line? string text behind a row of tiles; with ratio:
+---@field least_tiles? integer of an image
+---@field most_tiles? integer
 
 ---@class perilune.Vision
 ---@field embed fun(pixels: perilune.Value): perilune.Value outside of blocks: what the first reads

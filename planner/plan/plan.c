@@ -503,8 +503,9 @@ bool plan_images(const Plan *plan, const Node *share, ImageRule *out, Diag *diag
                    "label_share: %" PRId64 " images of %" PRId64 " x %" PRId64
                    " pixels are no %" PRId64 " numbers, which the model's input has",
                    out->images, out->side, out->side, numbers);
-    } else if (!are_tokens(plan, &out->token, 1) || !are_tokens(plan, out->before, out->n_before) ||
-               !are_tokens(plan, out->after, out->n_after)) {
+    } else if (!are_tokens(plan, &out->token, 1) ||
+               !are_tokens(plan, out->before.tokens, out->before.n) ||
+               !are_tokens(plan, out->after.tokens, out->after.n)) {
         diag_error(diag, share->loc,
                    "label_share: image_token, image_before and image_after must be of the %" PRId64
                    " tokens",

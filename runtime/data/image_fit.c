@@ -1,5 +1,6 @@
 #include "runtime/data/image_fit.h"
 
+#include <math.h>
 #include <string.h>
 
 /* The part of `from` that begins at left, top, into all of `to`. */
@@ -60,18 +61,137 @@ bool image_fit(Image *image, const ImageRule *rule, char *why) {
     return image_resize(image, side, side, rule->filter, why);
 }
 
-void image_cut(const Image *square, const ImageRule *rule, int32_t *out) {
+/* The square of the rule's side that begins at left, top. */
+static void cut_part(const Image *image, int left, int top, const ImageRule *rule, int32_t *out) {
     const int patch = (int)rule->patch;
-    const int grid = square->width / patch;
+    const int grid = (int)rule->side / patch;
     for (int p = 0; p < grid * grid; p++) {
         const unsigned char *first =
-            square->rgb +
-            ((size_t)(p / grid * patch) * (size_t)square->width + (size_t)(p % grid * patch)) * 3;
+            image->rgb + ((size_t)(top + p / grid * patch) * (size_t)image->width +
+                          (size_t)(left + p % grid * patch)) *
+                             3;
         for (int c = 0; c < 3; c++) {
             for (int y = 0; y < patch; y++) {
-                const unsigned char *at = first + (size_t)y * (size_t)square->width * 3 + c;
+                const unsigned char *at = first + (size_t)y * (size_t)image->width * 3 + c;
                 for (int x = 0; x < patch; x++) *out++ = at[3 * x];
             }
         }
     }
+}
+
+void image_cut(const Image *square, const ImageRule *rule, int32_t *out) {
+    cut_part(square, 0, 0, rule, out);
+}
+
+/* --- parts --- */
+
+/* As Python has them: real numbers, cut off towards 0. */
+static int to_multiple(int length, int64_t of) {
+    return (int)((length + of - 1) / of * of);
+}
+
+/* The longer side becomes `edge` pixels, the other one even (transformers'
+ * Idefics3ImageProcessor.resize, with an edge of at most 4096). */
+static void size_of_edge(const ImageRule *rule, int *width, int *height) {
+    const double ratio = (double)*width / *height;
+    const int edge = (int)rule->edge;
+    if (*width >= *height) {
+        *width = edge;
+        *height = (int)(edge / ratio);
+        *height += *height % 2;
+    } else {
+        *height = edge;
+        *width = (int)(edge * ratio);
+        *width += *width % 2;
+    }
+    if (*width < 1) *width = 1;
+    if (*height < 1) *height = 1;
+}
+
+/* Both sides become multiples of a tile's (its resize_for_vision_encoder). */
+static void size_of_tiles(const ImageRule *rule, int *width, int *height) {
+    const double ratio = (double)*width / *height;
+    if (*width >= *height) {
+        *width = to_multiple(*width, rule->side);
+        *height = to_multiple((int)(*width / ratio), rule->side);
+    } else {
+        *height = to_multiple(*height, rule->side);
+        *width = to_multiple((int)(*height * ratio), rule->side);
+    }
+}
+
+/* Of all grids of so many tiles the one whose sides are most like the image's; of equal ones that
+ * with more tiles, as long as these have no more than twice the image's pixels (transformers'
+ * get_optimal_tiled_canvas). */
+static ImageGrid grid_of_ratio(const ImageRule *rule, int width, int height) {
+    const double ratio = (double)width / height, area = (double)width * height;
+    const double tile = (double)rule->side * (double)rule->side;
+    double best = INFINITY;
+    ImageGrid grid = {1, 1};
+    for (int n = rule->least_tiles; n <= rule->most_tiles; n++) {
+        for (int columns = 1; columns <= n; columns++) {
+            const int rows = n / columns;
+            if (rows * columns != n) continue;
+            const double differs = fabs(ratio - (double)columns / rows);
+            if (differs > best || (differs == best && area <= 0.5 * tile * n)) continue;
+            best = differs;
+            grid = (ImageGrid){rows, columns};
+        }
+    }
+    return grid;
+}
+
+ImageGrid image_grid_of(const ImageRule *rule, int width, int height) {
+    ImageGrid grid = {0, 0};
+    if (rule->split == IMAGE_EDGE) {
+        size_of_edge(rule, &width, &height);
+        size_of_tiles(rule, &width, &height);
+        grid = (ImageGrid){(int)(height / rule->side), (int)(width / rule->side)};
+    } else if (rule->split == IMAGE_RATIO) {
+        grid = grid_of_ratio(rule, width, height);
+    }
+    return grid.rows * grid.columns > 1 ? grid : (ImageGrid){0, 0};
+}
+
+static void cut_tiles(const Image *image, ImageGrid grid, const ImageRule *rule, int32_t *out) {
+    const int side = (int)rule->side;
+    for (int i = 0; i < grid.rows * grid.columns; i++, out += image_numbers(rule)) {
+        cut_part(image, i % grid.columns * side, i / grid.columns * side, rule, out);
+    }
+}
+
+/* The whole is made of what the tiles are made of. */
+static bool fit_edge(Image *image, const ImageRule *rule, char *why) {
+    int width = image->width, height = image->height;
+    size_of_edge(rule, &width, &height);
+    if (!image_resize(image, width, height, rule->filter, why)) return false;
+    size_of_tiles(rule, &width, &height);
+    return image_resize(image, width, height, rule->filter, why);
+}
+
+/* The whole is made of the image itself. */
+static bool cut_ratio(const Image *image, ImageGrid grid, const ImageRule *rule, int32_t *out,
+                      char *why) {
+    const int width = grid.columns * (int)rule->side, height = grid.rows * (int)rule->side;
+    Image large;
+    if (!image_create(image->width, image->height, &large, why)) return false;
+    copy_part(image, 0, 0, &large);
+    bool good = image_resize(&large, width, height, rule->filter, why);
+    if (good) cut_tiles(&large, grid, rule, out);
+    image_release(&large);
+    return good;
+}
+
+bool image_fit_parts(Image *image, const ImageRule *rule, int32_t *out, char *why) {
+    const ImageGrid grid = image_grid_of(rule, image->width, image->height);
+    if (rule->split == IMAGE_EDGE) {
+        if (!fit_edge(image, rule, why)) return false;
+        cut_tiles(image, grid, rule, out);
+    } else if (grid.rows > 0 && !cut_ratio(image, grid, rule, out, why)) {
+        return false;
+    }
+    out += (image_grid_parts(grid) - 1) * image_numbers(rule);
+    if (!image_fit(image, rule, why)) return false;
+    image_cut(image, rule, out);
+    return true;
 }

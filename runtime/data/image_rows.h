@@ -1,8 +1,8 @@
 /* Texts with images -> rows. A document (token_mask.h) has one token, the placeholder, in the place
  * of each image, and at its end, none of them counting, the images' numbers (image_store.h) and how
- * many they are. A row is a text by itself, in which each such token has become those that stand
- * around an image and as many placeholders as the model has vectors of one; padding follows, and
- * behind it, for each image that a row may have, its number and one, or 0.
+ * many they are. A row is a text by itself, in which each such token has become what stands for its
+ * image (image_texts.h), as many placeholders as the model has vectors among it; padding follows,
+ * and behind it, for each part of an image that a row may have, the image's number and one, or 0.
  *
  * Texts longer than a row lose their end, but no image: those that would, and those with more
  * images than a row may have, are left out. */
@@ -10,16 +10,21 @@
 #define RUNTIME_DATA_IMAGE_ROWS_H
 
 #include "ir/image_rule.h"
+#include "runtime/data/image_store.h"
 #include "runtime/data/token_buffer.h"
+#include "runtime/tokenizer/image_texts.h"
 
 typedef struct ImageRowOptions {
     const ImageRule *rule;
+    const ImageStore *store; /* NULL: images are not split */
+    ImageTexts *texts;
     size_t seq; /* a window: seq + rule->images numbers */
     uint32_t pad;
 } ImageRowOptions;
 
 typedef struct ImageTotals {
-    int64_t n_texts, n_images, n_tokens; /* of rows; tokens with those of images, without padding */
+    int64_t n_texts, n_tokens; /* of rows; tokens with those of images, without padding */
+    int64_t n_images, n_parts;
     int64_t n_cut;
     int64_t n_long;  /* left out: an image would be cut */
     int64_t n_many;  /* left out: more images than a row may have */

@@ -22,7 +22,8 @@ enum {
 typedef struct Entry {
     char *name; /* a path, or a data: URL */
     size_t length;
-    SourceLoc loc; /* of a line that names it */
+    SourceLoc loc;     /* of a line that names it */
+    int width, height; /* since it was checked; before that 0 */
 } Entry;
 
 struct ImageStore {
@@ -176,7 +177,8 @@ int64_t image_store_add(ImageStore *store, const char *name, size_t length, Sour
     int64_t *slot = slot_of(store, full, n);
     if (*slot < 0) {
         *slot = store->count;
-        store->entries[store->count++] = (Entry){full, n, {keep_file(store, loc.file), loc.line}};
+        store->entries[store->count++] =
+            (Entry){full, n, {keep_file(store, loc.file), loc.line}, 0, 0};
         full = NULL;
     }
     const int64_t number = *slot;
@@ -220,13 +222,19 @@ static bool read_head(const char *path, unsigned char *head, size_t *out_n) {
     return n > 0;
 }
 
-static bool check_entry(const Entry *entry, Diag *diag) {
+static void keep_size(Entry *entry, const Image *size) {
+    entry->width = size->width;
+    entry->height = size->height;
+}
+
+static bool check_entry(Entry *entry, Diag *diag) {
     unsigned char head[HEAD_BYTES];
     char why[IMAGE_WHY];
     Image size;
     size_t n;
     if (!is_data(entry->name, entry->length) && read_head(entry->name, head, &n) &&
         image_read_size(head, n, &size, why)) {
+        keep_size(entry, &size);
         return true;
     }
     Arena *arena = arena_create(); /* there is more before it says how large it is, or it is none */
@@ -234,6 +242,7 @@ static bool check_entry(const Entry *entry, Diag *diag) {
     const unsigned char *bytes = read_bytes(entry, arena, &n, diag);
     bool good = bytes && image_read_size(bytes, n, &size, why);
     arena_destroy(arena);
+    if (good) keep_size(entry, &size);
     if (bytes && !good) report(entry, why, diag);
     if (!bytes && diag_error_count(diag) > n_errors && !is_data(entry->name, entry->length)) {
         diag_note(diag, entry->loc, "named here");
@@ -241,7 +250,15 @@ static bool check_entry(const Entry *entry, Diag *diag) {
     return good;
 }
 
-static bool read_entry(const Entry *entry, const ImageRule *rule, int32_t *out, Diag *diag) {
+static bool has_grid(const Image *image, const ImageRule *rule, ImageGrid grid, char *why) {
+    const ImageGrid own = image_grid_of(rule, image->width, image->height);
+    if (own.rows == grid.rows && own.columns == grid.columns) return true;
+    snprintf(why, IMAGE_WHY, "no longer the image that it was: it has other sides");
+    return false;
+}
+
+static bool read_entry(const Entry *entry, const ImageRule *rule, const ImageWanted *wanted,
+                       Diag *diag) {
     Arena *arena = arena_create();
     char why[IMAGE_WHY];
     Image image;
@@ -250,8 +267,8 @@ static bool read_entry(const Entry *entry, const ImageRule *rule, int32_t *out, 
     bool good = bytes && image_decode(bytes, n, &image, why);
     arena_destroy(arena);
     if (good) {
-        good = image_fit(&image, rule, why);
-        if (good) image_cut(&image, rule, out);
+        good = has_grid(&image, rule, wanted->grid, why) &&
+               image_fit_parts(&image, rule, wanted->out, why);
         image_release(&image);
     }
     if (bytes && !good) report(entry, why, diag);
@@ -292,18 +309,24 @@ bool image_store_check(ImageStore *store,
     return true;
 }
 
+ImageGrid image_store_grid(const ImageStore *store, const ImageRule *rule, int64_t number) {
+    const Entry *entry = &store->entries[number];
+    if (entry->width == 0) BUG("an image that was not checked");
+    return image_grid_of(rule, entry->width, entry->height);
+}
+
 bool image_store_read(const ImageStore *store, const ImageRule *rule, const ImageWanted *wanted,
                       int64_t n, Diag *diag) {
     int64_t first_bad = INT64_MAX;
 #pragma omp parallel for schedule(dynamic, 1)
     for (int64_t i = 0; i < n; i++) {
         Diag *quiet = diag_create();
-        if (!read_entry(&store->entries[wanted[i].number], rule, wanted[i].out, quiet)) {
+        if (!read_entry(&store->entries[wanted[i].number], rule, &wanted[i], quiet)) {
             take_bad(i, &first_bad);
         }
         diag_destroy(quiet);
     }
     if (first_bad == INT64_MAX) return true;
     const ImageWanted *bad = &wanted[first_bad];
-    return read_entry(&store->entries[bad->number], rule, bad->out, diag);
+    return read_entry(&store->entries[bad->number], rule, bad, diag);
 }

@@ -27,12 +27,17 @@ bool image_store_check(ImageStore *store,
                        void (*progress)(void *user, int n_done, int n_all, const char *what),
                        void *user, Diag *diag);
 
-/* Image `number` -> numbers [image_numbers]. */
+/* Tiles of image `number`, which was checked. */
+ImageGrid image_store_grid(const ImageStore *store, const ImageRule *rule, int64_t number);
+
+/* Image `number`, of that grid -> numbers [image_grid_parts, image_numbers]. */
 typedef struct ImageWanted {
     int64_t number;
+    ImageGrid grid;
     int32_t *out;
 } ImageWanted;
-/* All of wanted [n], each with an `out` of its own. False: reported, with the name. */
+/* All of wanted [n], each with an `out` of its own. False: reported, with the name; also where an
+ * image is no longer what its grid was of. */
 bool image_store_read(const ImageStore *store, const ImageRule *rule, const ImageWanted *wanted,
                       int64_t n, Diag *diag);
 

@@ -46,6 +46,27 @@ run evaluate "${weights[@]}" --load "$folder/mixed.st" --data "$a"
 result 'not what is not there to be seen' "$(awk -v a="$(number)" 'BEGIN { if (!(a > 0.2)) print a }')"
 run evaluate "${weights[@]}" --data "$a" --mesh t=2,d=2 --micro-batch 2
 near 'on other ranks' "$(number)" "$seen"
+# Read ahead where there are cores to spare, and by several processes, each what its rank needs: the
+# same losses. The last stage needs none.
+trains=(train "${small[@]}" --micro-batch 2 --data "$a" --steps 6 --val-fraction 0.25 --eval-every 3)
+losses() { grep -oE '"(val_)?loss":[^,}]*' "$1" | cut -d : -f 2; }
+alike() { # NAME LOG
+    result "$1" "$(paste <(losses "$folder/alone.jsonl") <(losses "$2") | awk '
+        !($2 > 0 && ($1 - $2) ^ 2 < (1e-4 * $1) ^ 2) { print $1 " and " $2 } END { if (NR < 8) print NR " losses" }')"
+}
+read_images() { grep -oE '^images  [0-9]+ read' "$1" | grep -oE '[0-9]+'; }
+run "${trains[@]}" --log "$folder/alone.jsonl"
+read_alone=$(read_images "$folder/out")
+run "${trains[@]}" --log "$folder/ahead.jsonl" --threads 1
+alike 'ahead' "$folder/ahead.jsonl"
+for rank in 0 1 2 3; do
+    RANK=$rank WORLD_SIZE=4 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=4 MASTER_ADDR=localhost MASTER_PORT=$((20000 + $$ % 20000)) \
+        "$perilune" "${trains[@]}" --mesh d=2,p=2 --log "$folder/apart.jsonl" >"$folder/apart.$rank" 2>&1 &
+done
+wait
+alike 'by several processes' "$folder/apart.jsonl"
+result 'each its own images' "$([[ $read_alone -gt 0 && $read_alone -eq $((2 * $(read_images "$folder/apart.0"))) ]] ||
+    echo "$read_alone, $(cat "$folder/apart.0")")"
 
 # --- what is written ---
 writes=(models/llava.lua --set-from "$w" --load "$w" --tokenizer "$t" --temperature 0 --length 8)
@@ -105,6 +126,45 @@ run train "${small[@]}" --data "$a" --data "$folder/mixed.jsonl" --steps 6 --sto
 result 'stops' "$([[ $status -eq 0 && $out == *'3 steps'* ]] || echo "$status: $out$err")"
 run train "${small[@]}" --data "$a" --data "$folder/mixed.jsonl" --steps 6 --checkpoint "$folder/c" --save "$folder/again.st"
 result 'goes on with the same batches' "$(cmp "$folder/whole.st" "$folder/again.st" 2>&1)"
+
+# --- in parts ---
+# An image that is split is what its tiles and the whole are, one behind the other.
+cp tests/data/images/{both,left,right}.png "$folder"
+for said in 'see?' 'or '; do
+    echo '{"images": ["both.png", "red.png"], "prompt": "Is <image> or <image> '"$said"'", "completion": " red"}'
+    echo '{"image": "red.png", "prompt": "<image> '"$said"'", "completion": " red"}'
+    echo '{"prompt": "none '"$said"'", "completion": " blue"}'
+done >"$folder/split.jsonl"
+sed 's/"both.png"/"left.png", "right.png", "both.png"/; s/Is <image>/Is <image><image><image>/' "$folder/split.jsonl" \
+    >"$folder/apart.jsonl"
+room=(--set images=4 --set patches=64 --set seq=48)
+split=("${room[@]}" --set image_split=ratio --set most_tiles=2 --set image_filter=bicubic)
+run evaluate "${weights[@]}" "${room[@]}" --set image_filter=bicubic --data "$folder/apart.jsonl"
+apart=$(number)
+run evaluate "${weights[@]}" "${split[@]}" --data "$folder/split.jsonl"
+result 'tiles and the whole' "$([[ -n $apart && $(number) == "$apart" ]] || echo "$(number), not $apart: $err")"
+texts() { grep -o '"text": "[^"]*"' "$folder/out"; }
+wide=("${writes[@]:0:7}" --temperature 1 --seed 3 --length 6)
+run generate "${wide[@]}" "${room[@]}" --set image_filter=bicubic --prompts "$folder/apart.jsonl" --side-by-side 3
+apart=$(texts)
+run generate "${wide[@]}" "${split[@]}" --prompts "$folder/split.jsonl" --side-by-side 3
+result 'written about, beside plain text' "$([[ -n $apart && $(texts) == "$apart" ]] || echo "$(texts), not $apart: $err")"
+parts() { # NAME TEXT ARGUMENT...: an image of three parts
+    local name=$1 text=$2
+    shift 2
+    fails "$name" 2 "$text" generate "${writes[@]}" "$@" --image "$folder/both.png" --prompt '<image> see?'
+}
+parts 'parts without room' '3 parts of images; the model sees 1 at most: --set images=, or a smaller most_tiles=' \
+    --set image_split=ratio
+parts 'a word of the tokenizer' "no token of its own there: '<img>'" --set 'image_before=<img>'
+parts 'split in another way' "image_split is 'tiles'; it can be none, edge or ratio" --set image_split=tiles
+parts 'an edge shorter than a tile' "'image_edge' must be from 'image_side' to 4096 pixels" --set image_split=edge \
+    --set image_edge=31
+parts 'a middle in parts' "'image_split' goes with 'image_fit' stretch" --set image_split=ratio --set image_fit=crop
+parts 'fewer than none' "'least_tiles' and 'most_tiles' must be from 1 to 64" --set image_split=ratio --set most_tiles=0
+parts 'an edge and no tiles' 'image_edge=48: has no effect' --set image_edge=48
+forge 'a plan with half a rule' "'image_split' ratio goes with 'least_tiles' and 'most_tiles'" \
+    '/label_share/s/image_mean="none"/&, image_split="ratio"/'
 
 # --- what is wrong ---
 bad() { # NAME TEXT LINE [ARGUMENT...]

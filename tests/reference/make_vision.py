@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes llava and smolvlm in tests/reference/hf: tiny models that see images, of transformers.
+"""Makes llava, smolvlm and internvl in tests/reference/hf: tiny models that see images, of transformers.
 
     venv/bin/python tests/reference/make_vision.py                      # rewrites the folders
     venv/bin/python tests/reference/make_vision.py --check build/perilune
@@ -33,6 +33,8 @@ TOWER = dict(hidden_size=12, intermediate_size=20, num_hidden_layers=3, num_atte
              patch_size=PATCH)
 CLIP = ([0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711])
 HALF = ([0.5] * 3, [0.5] * 3)
+IMAGENET = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+QWEN = dict(TEXT, model_type="qwen2", tie_word_embeddings=False)
 MODELS = {  # configuration, images of each row, of how many at most, pixels of a side, mean and std
     "llava": (hf.LlavaConfig(text_config=TEXT, image_token_index=TOKEN, image_seq_length=9,
                              vision_config=dict(model_type="clip_vision_model", image_size=12,
@@ -40,6 +42,18 @@ MODELS = {  # configuration, images of each row, of how many at most, pixels of 
     "smolvlm": (hf.SmolVLMConfig(text_config=TEXT, image_token_id=TOKEN, scale_factor=2,
                                  pad_token_id=None,
                                  vision_config=dict(image_size=16, **TOWER)), (2, 1), 2, 16, HALF),
+    "internvl": (hf.InternVLConfig(text_config=QWEN, image_token_id=TOKEN, image_seq_length=4,
+                                   tie_word_embeddings=False, projector_hidden_act="gelu",
+                                   vision_config=dict(TOWER, patch_size=[PATCH, PATCH],
+                                                      image_size=[16, 16], attention_bias=True)),
+                 (2, 1), 2, 16, IMAGENET),
+    "internvl_6b": (hf.InternVLConfig(text_config=dict(QWEN, tie_word_embeddings=True),
+                                      image_token_id=TOKEN, image_seq_length=4,
+                                      tie_word_embeddings=True,
+                                      vision_config=dict(TOWER, image_size=16, norm_type="rms_norm",
+                                                         use_qk_norm=True,
+                                                         use_mean_pooling=False)),
+                    (2, 1), 2, 16, IMAGENET),
 }
 
 
@@ -60,7 +74,7 @@ def inputs_of(name, tokens, pixels):
         images[count:] = 0  # as the processor fills up
         rows.append(images)
     values = torch.stack(rows)
-    if name == "llava":  # images of all rows, without those that a row lacks
+    if name != "smolvlm":  # images of all rows, without those that a row lacks
         values = torch.cat([row[:count] for row, count in zip(rows, counts)])
     return dict(input_ids=tokens.long(), pixel_values=values.double())
 

@@ -41,7 +41,7 @@ static inline const ModelSetting *own_settings(const char *path, int *out_n) {
     static int which = -1; /* an export's is its fixture's */
     if (strstr(path, "reference/hf/")) which = -1;
     if (strstr(path, "/llava")) which = 0;
-    if (strstr(path, "/smolvlm")) which = 1;
+    if (strstr(path, "/smolvlm") || strstr(path, "/internvl")) which = 1;
     *out_n = which < 0 ? 0 : 2;
     return TWO_IMAGES[which < 0 ? 0 : which];
 }

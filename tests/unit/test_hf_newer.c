@@ -31,7 +31,8 @@ static const Fixture FIXTURES[] = {
     {"falcon", DTYPE_F32, NULL},     {"falcon_one_norm", DTYPE_BF16, NULL},
     {"falcon_7b", DTYPE_F32, NULL},
     {"afmoe", DTYPE_F32, NULL},      {"afmoe_plain", DTYPE_F32, NULL},
-    {"llava", DTYPE_F32, NULL},      {"smolvlm", DTYPE_F32, "idefics3"}};
+    {"llava", DTYPE_F32, NULL},      {"smolvlm", DTYPE_F32, "idefics3"},
+    {"internvl", DTYPE_F32, NULL},   {"internvl_6b", DTYPE_F32, NULL}};
 /* clang-format on */
 enum { N_FIXTURES = sizeof(FIXTURES) / sizeof(FIXTURES[0]) };
 
@@ -105,11 +106,21 @@ static const BadConfig BAD[] = {
     {"llava", "vision_feature_select_strategy", "\"full\"",
      "'vision_feature_select_strategy' is \"full\", which is not supported; only"},
     {"llava", "multimodal_projector_bias", "false", "'multimodal_projector_bias' is false, which"},
-    {"llava", "vision_config", "{\"image_size\": 13, \"patch_size\": 4}",
-     "'vision_config.image_size' is 13, which is not supported: it is no multiple of"},
+    {"llava", "vision_config", "{\"image_size\": 3, \"patch_size\": 4}",
+     "'vision_config.image_size' is 3 and 'patch_size' 4; they must be pixels, from 1"},
+    {"smolvlm", "vision_config", "{\"image_size\": 102, \"patch_size\": 4}",
+     "'vision_config' has 25 patches a side, which is not supported: transformers gives some"},
     {"smolvlm", "scale_factor", "3", "shuffle is 3; it must divide the 4 patches of an image's"},
     {"smolvlm", "scale_factor", "0", "'scale_factor' is 0; it must be a whole number"},
     {"smolvlm", "image_token_id", "37", "'token' must be a token, a whole number from 0 to 36"},
+    {"internvl", "text_config", "{\"model_type\": \"qwen3\"}",
+     "'text_config.model_type' is \"qwen3\", which is not supported in a internvl; only \"qwen2\""},
+    {"internvl", "downsample_ratio", "0.375",
+     "'downsample_ratio' is 0.375, which is not supported"},
+    {"internvl", "vision_feature_layer", "-2",
+     "'vision_feature_layer' is -2, which is not supported"},
+    {"internvl", "vision_config", "{\"image_size\": [16, 12], \"patch_size\": 4}",
+     "'vision_config.image_size' is [16,12] and 'patch_size' 4; they must be pixels"},
     {"falcon", "num_ln_in_parallel_attn", "3", "'num_ln_in_parallel_attn' is 3, which is not"},
     {"falcon", "num_ln_in_parallel_attn", "1",
      "has no tensor 'transformer.h.0.input_layernorm.weight'"}};
@@ -165,6 +176,8 @@ int main(void) {
     test_mutations("llava", "config.json", 4096);
     test_gradients("llava");
     test_gradients("smolvlm");
+    test_gradients("internvl");
+    test_gradients("internvl_6b");
     remove_scratch();
     return check_report();
 }

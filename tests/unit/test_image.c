@@ -4,6 +4,7 @@
  * as labels, an image given to another row. */
 #include "ir/base/file.h"
 #include "ir/base/memory.h"
+#include "runtime/data/image_ahead.h"
 #include "runtime/data/image_fit.h"
 #include "runtime/data/image_rows.h"
 #include "runtime/data/image_store.h"
@@ -106,24 +107,31 @@ static void test_pillow(void) {
     CHECK(n_decoded == 31 && n_fitted == 54, "%d and %d lines", n_decoded, n_fitted);
 }
 
-static void test_patches(void) {
+/* Of a side of 7 what is behind the last whole patch is left out. */
+static void check_patches(int side) {
     char why[IMAGE_WHY];
     Image image;
     int32_t out[6 * 6 * 3];
-    const ImageRule rule = rule_of("stretch", "bicubic", 6, 3);
-    check_begin("images: patches row by row, of each [channel, y, x]");
-    CHECK(image_create(6, 6, &image, why), "room");
-    for (int i = 0; i < 6 * 6 * 3; i++) image.rgb[i] = (unsigned char)i;
+    const ImageRule rule = rule_of("stretch", "bicubic", side, 3);
+    CHECK(image_numbers(&rule) == 6 * 6 * 3, "%d numbers", (int)image_numbers(&rule));
+    CHECK(image_create(side, side, &image, why), "room");
+    for (int i = 0; i < side * side * 3; i++) image.rgb[i] = (unsigned char)i;
     image_cut(&image, &rule, out);
     for (int p = 0, at = 0; p < 4; p++) {
         for (int c = 0; c < 3; c++) {
             for (int k = 0; k < 9; k++, at++) {
                 int y = p / 2 * 3 + k / 3, x = p % 2 * 3 + k % 3;
-                CHECK(out[at] == (y * 6 + x) * 3 + c, "%d: %d", at, out[at]);
+                CHECK(out[at] == (y * side + x) * 3 + c, "%d: %d", at, out[at]);
             }
         }
     }
     image_release(&image);
+}
+
+static void test_patches(void) {
+    check_begin("images: patches row by row, of each [channel, y, x]");
+    check_patches(6);
+    check_patches(7);
 }
 
 /* --- damaged --- */
@@ -205,6 +213,57 @@ static int64_t add(ImageStore *store, const char *name, Diag *diag) {
                            diag);
 }
 
+/* What is read ahead are the numbers that reading at once gives; the rest is left to be read. */
+static void test_ahead(void) {
+    enum { N = 48 };
+    static const char *const NAMES[] = {"wide.jpg", "tall.jpg", "wide.png", "red.png"};
+    const ImageRule rule = rule_of("stretch", "bicubic", 4, 2);
+    const ImageGrid whole = {0, 0};
+    int32_t at_once[4][N], ahead[6][N];
+    ImageWanted wanted[6], direct[4];
+    Diag *diag = diag_create();
+    check_begin("images: read ahead");
+    ImageStore *store = image_store_create("tests/data/images");
+    for (int i = 0; i < 4; i++) {
+        CHECK(add(store, NAMES[i], diag) == i, "%s", NAMES[i]);
+        direct[i] = (ImageWanted){i, whole, at_once[i]};
+    }
+    CHECK(image_store_check(store, NULL, NULL, diag), "%s", diag_text(diag));
+    CHECK(image_store_read(store, &rule, direct, 4, diag), "%s", diag_text(diag));
+    ImageAhead *reader = image_ahead_create(store, &rule, 2);
+    for (int round = 0; round < 3; round++) { /* the next one's are others, and fewer or more */
+        const int n_read = 1 + 2 * round > 4 ? 4 : 1 + 2 * round;
+        image_ahead_begin(reader, direct, n_read);
+        memset(ahead, 0xff, sizeof(ahead));
+        for (int i = 0; i < 6; i++) wanted[i] = (ImageWanted){(5 - i) % 4, whole, ahead[i]};
+        const int64_t left = image_ahead_take(reader, wanted, 6);
+        int n_left = 0;
+        for (int i = 0; i < 6; i++) {
+            const int number = (5 - i) % 4;
+            const bool given = memcmp(ahead[i], at_once[number], sizeof(at_once[0])) == 0;
+            CHECK(given == (number < n_read), "round %d: image %d", round, number);
+            if (number < n_read) continue;
+            CHECK(wanted[n_left].number == number && wanted[n_left].out == ahead[i], "left");
+            n_left++;
+        }
+        CHECK(left == n_left, "%d are left, not %d", (int)left, n_left);
+    }
+    /* Of another grid than it was: left, for whoever reads it then to tell. */
+    direct[1].grid = (ImageGrid){1, 2};
+    image_ahead_begin(reader, direct, 2);
+    wanted[0] = direct[1];
+    CHECK(image_ahead_take(reader, wanted, 1) == 1, "another grid");
+    image_ahead_begin(reader, direct, 1);
+    wanted[0] = (ImageWanted){0, {1, 2}, ahead[0]};
+    CHECK(image_ahead_take(reader, wanted, 1) == 1, "it was read of another grid");
+    image_ahead_begin(reader, direct, 4); /* and released while it reads */
+    image_ahead_destroy(reader);
+    CHECK(diag_error_count(diag) == 0, "%s", diag_text(diag));
+    image_store_destroy(store);
+    diag_destroy(diag);
+    check_end();
+}
+
 static void test_store(void) {
     static const char BAD[][2][120] = {
         {"http://example.org/a.jpg",
@@ -236,7 +295,8 @@ static void test_store(void) {
           diag_text(diag));
     const ImageRule rule = rule_of("stretch", "bicubic", 4, 2);
     int32_t a[48], b[48], c[48], again[48];
-    const ImageWanted wanted[] = {{0, a}, {1, b}, {2, c}, {0, again}};
+    const ImageGrid whole = {0, 0};
+    const ImageWanted wanted[] = {{0, whole, a}, {1, whole, b}, {2, whole, c}, {0, whole, again}};
     CHECK(image_store_read(store, &rule, wanted, 4, diag), "%s", diag_text(diag));
     CHECK(memcmp(a, again, sizeof(a)) == 0 && memcmp(a, b, sizeof(a)) != 0, "whose pixels?");
     for (int i = 0; i < 48; i++) CHECK(c[i] == 10 * (1 + i % 12 / 4), "%d: %d", i, c[i]);
@@ -249,7 +309,10 @@ static void test_store(void) {
     CHECK(add(folder, "none.png", diag) == 1 && !image_store_check(folder, NULL, NULL, diag) &&
               strstr(diag_text(diag), "tests/data/images/none.png: cannot open"),
           "%s", diag_text(diag));
-    const ImageWanted gone = {1, a};
+    const ImageWanted gone = {1, whole, a}, other = {0, {1, 2}, a};
+    CHECK(!image_store_read(store, &rule, &other, 1, diag) &&
+              strstr(diag_text(diag), "wide.jpg: is no longer the image that it was"),
+          "%s", diag_text(diag));
     CHECK(!image_store_read(folder, &rule, &gone, 1, diag), "is not there");
     image_store_destroy(store);
     image_store_destroy(folder);
@@ -294,14 +357,15 @@ static void test_rows(void) {
     const ImageRule rule = {.token = 300,
                             .images = 2,
                             .tokens = 2,
-                            .n_before = 1,
-                            .n_after = 1,
-                            .before = {'['},
-                            .after = {']'}};
-    const ImageRowOptions how = {.rule = &rule, .seq = 8, .pad = '_'};
+                            .before = {.n = 1, .tokens = {'['}},
+                            .after = {.n = 1, .tokens = {']'}}};
+    ImageRowOptions how = {.rule = &rule, .seq = 8, .pad = '_'};
     ImageTotals totals;
     Diag *diag = diag_create();
     check_begin("images: texts with them as rows");
+    how.texts = image_texts_create(&rule, NULL, 301, diag);
+    CHECK(how.texts, "%s", diag_text(diag));
+    if (!how.texts) return;
     TokenBuffer buffer = make_texts(TEXTS, 6, diag);
     CHECK(image_rows(&buffer, &how, &totals, diag), "%s", diag_text(diag));
     CHECK(buffer.n_tokens == 30, "%zu tokens", buffer.n_tokens);
@@ -318,10 +382,169 @@ static void test_rows(void) {
     buffer = make_texts(TEXTS + 2, 3, diag);
     CHECK(!image_rows(&buffer, &how, &totals, diag) &&
               strstr(diag_text(diag), "no text becomes a row of 8 tokens with at most 2 images: 1 "
-                                      "have more images, 1 have no room for theirs, and in 1 "
-                                      "nothing counts"),
+                                      "have more, 1 have no room for theirs, and in 1 nothing "
+                                      "counts"),
           "%s", diag_text(diag));
     token_buffer_release(&buffer);
+    image_texts_destroy(how.texts);
+    diag_destroy(diag);
+}
+
+/* --- in parts --- */
+
+static ImageRule split_rule(const char *split, int side, int edge, int least, int most) {
+    ImageRule rule = rule_of("stretch", "lanczos", side, side);
+    rule.split = strcmp(split, "edge") == 0 ? IMAGE_EDGE : IMAGE_RATIO;
+    if (rule.split == IMAGE_RATIO) rule.filter = IMAGE_BICUBIC;
+    rule.edge = edge;
+    rule.least_tiles = least;
+    rule.most_tiles = most;
+    return rule;
+}
+
+static void check_parts(const char *name, const ImageRule *rule, ImageGrid grid, uint64_t hash) {
+    unsigned char bytes[MOST_BYTES];
+    char why[IMAGE_WHY] = "";
+    Image image;
+    bool good = image_decode(bytes, read_file(name, bytes), &image, why);
+    CHECK(good, "%s: %s", name, why);
+    if (!good) return;
+    const ImageGrid own = image_grid_of(rule, image.width, image.height);
+    CHECK(own.rows == grid.rows && own.columns == grid.columns, "%s: %d x %d", name, own.rows,
+          own.columns);
+    const int64_t n = image_grid_parts(own) * image_numbers(rule);
+    int32_t *numbers = memory_alloc((size_t)n * sizeof(*numbers));
+    uint64_t value = 0xcbf29ce484222325u;
+    CHECK(image_fit_parts(&image, rule, numbers, why), "%s: %s", name, why);
+    for (int64_t i = 0; i < n; i++) value = (value ^ (uint64_t)numbers[i]) * 0x100000001b3u;
+    CHECK(value == hash, "%s in parts of %d, by %d", name, (int)rule->side, (int)rule->split);
+    free(numbers);
+    image_release(&image);
+}
+
+static void check_tokens(ImageTexts *texts, ImageGrid grid, const char *expected, Diag *diag) {
+    const TokenList *tokens = image_texts_of(texts, grid, diag);
+    CHECK(tokens, "%s", diag_text(diag));
+    size_t n = 0;
+    int width;
+    for (unsigned token; tokens && sscanf(expected, "%u%n", &token, &width) == 1; n++) {
+        CHECK(n < tokens->count && tokens->items[n] == token, "%d x %d, token %zu", grid.rows,
+              grid.columns, n);
+        expected += width;
+    }
+    CHECK(tokens && n == tokens->count, "%d x %d: %zu tokens", grid.rows, grid.columns, n);
+}
+
+static ImageRule text_rule(const Tokenizer *tokenizer) {
+    ImageRule rule = split_rule("edge", 16, 64, 1, 1);
+    rule.token = (int32_t)added_tokens_by_text(&tokenizer->added, "<|endoftext|>")->id;
+    rule.tokens = 2;
+    rule.images = 20;
+    strcpy(rule.before.text, "<|im_start|><global-img>");
+    strcpy(rule.after.text, "<|im_start|>");
+    strcpy(rule.tile, "<|im_start|><row_{row}_col_{column}>");
+    strcpy(rule.line, "\n");
+    return rule;
+}
+
+/* What transformers' processors do (tests/reference/make_parts.py). */
+static void test_parts(void) {
+    char line[2048], name[64], split[32];
+    int side, edge, least, most, width, height, at, n_parts = 0, n_grids = 0, n_tokens = 0;
+    unsigned long long hash;
+    ImageGrid grid;
+    Diag *diag = diag_create();
+    Tokenizer *tokenizer = tokenizer_load("tests/data/tokenizers/qwen2.json", NULL, diag);
+    const ImageRule words = text_rule(tokenizer);
+    ImageTexts *texts = image_texts_create(&words, tokenizer, tokenizer->n_ids, diag);
+    FILE *file = fopen("tests/data/images/parts.txt", "r");
+    check_begin("images: split, and told of, as transformers does");
+    CHECK(texts, "%s", diag_text(diag));
+    while (texts && file && fgets(line, sizeof(line), file)) {
+        if (sscanf(line, "grid %31s %d %d %d %d %d %d %d %d", split, &side, &edge, &least, &most,
+                   &width, &height, &grid.rows, &grid.columns) == 9) {
+            const ImageRule rule = split_rule(split, side, edge, least, most);
+            const ImageGrid own = image_grid_of(&rule, width, height);
+            CHECK(own.rows == grid.rows && own.columns == grid.columns, "%s: %d x %d", line,
+                  own.rows, own.columns);
+            n_grids++;
+        } else if (sscanf(line, "tokens %d %d%n", &grid.rows, &grid.columns, &at) == 2) {
+            check_tokens(texts, grid, line + at, diag);
+            n_tokens++;
+        } else if (sscanf(line, "%63s %31s %d %d %d %d %d %llx", name, split, &side, &edge, &most,
+                          &grid.rows, &grid.columns, &hash) == 8) {
+            const ImageRule rule = split_rule(split, side, edge, 1, most);
+            check_parts(name, &rule, grid, hash);
+            n_parts++;
+        }
+    }
+    if (file) fclose(file);
+    CHECK(n_parts == 18 && n_grids == 70 && n_tokens == 4, "%d, %d and %d lines", n_parts, n_grids,
+          n_tokens);
+    image_texts_destroy(texts);
+    tokenizer_destroy(tokenizer);
+    diag_destroy(diag);
+}
+
+/* "a!C!": tokens, ! the place of an image in parts. */
+static void test_part_rows(void) {
+    static const char *const TEXTS[] = {"!A!B"};
+    Diag *diag = diag_create();
+    ImageStore *store = image_store_create(NULL);
+    ImageRule rule = split_rule("ratio", 16, 0, 1, 4); /* two tiles, or none, and the whole */
+    check_begin("images: texts with parts of them as rows");
+    rule.token = 300;
+    rule.images = 4;
+    rule.tokens = 1;
+    rule.before = (ImageAround){.n = 1, .tokens = {'['}};
+    rule.after = (ImageAround){.n = 1, .tokens = {']'}};
+    ImageRowOptions how = {.rule = &rule, .store = store, .seq = 10, .pad = '_'};
+    how.texts = image_texts_create(&rule, NULL, 301, diag);
+    CHECK(add(store, "wide.png", diag) == 0 && add(store, "red.png", diag) == 1 &&
+              image_store_check(store, NULL, NULL, diag),
+          "%s", diag_text(diag));
+    ImageTotals totals;
+    TokenBuffer buffer = make_texts(TEXTS, 1, diag);
+    CHECK(image_rows(&buffer, &how, &totals, diag), "%s", diag_text(diag));
+    /* wide.png: [!!!], red.png: [!] */
+    CHECK(buffer.n_tokens == 14, "%zu numbers", buffer.n_tokens);
+    if (buffer.n_tokens == 14) check_row(&buffer, 0, 14, "[!!!]A[!]B1112", ".....x...x....");
+    CHECK(totals.n_images == 2 && totals.n_parts == 4, "%d parts", (int)totals.n_parts);
+    rule.images = 3;
+    token_buffer_release(&buffer);
+    buffer = make_texts(TEXTS, 1, diag);
+    CHECK(!image_rows(&buffer, &how, &totals, diag) &&
+              strstr(diag_text(diag), "at most 3 parts of images: 1 have more") &&
+              strstr(diag_text(diag), "or a smaller most_tiles="),
+          "%s", diag_text(diag));
+    token_buffer_release(&buffer);
+    image_texts_destroy(how.texts);
+    image_store_destroy(store);
+    diag_destroy(diag);
+}
+
+static void test_part_texts(void) {
+    Diag *diag = diag_create();
+    Tokenizer *tokenizer = tokenizer_load("tests/data/tokenizers/qwen2.json", NULL, diag);
+    check_begin("images: texts around them that cannot be");
+    for (int i = 0; i < 4; i++) {
+        static const char *const WANTED[] = {
+            "begins with a special token, as the model says, but the tokenizer has no token of its "
+            "own there: '<fake_token_around_image><global-img>'",
+            "begins with a special token, as the model says, but the tokenizer has no token of its "
+            "own there: '<tile>'",
+            "what stands around images has image_token", "and the model's vocabulary has 7"};
+        ImageRule rule = text_rule(tokenizer);
+        Diag *own = diag_create();
+        if (i == 0) strcpy(rule.before.text, "<fake_token_around_image><global-img>");
+        if (i == 1) strcpy(rule.tile, "<tile>");
+        if (i == 2) strcpy(rule.after.text, "<|endoftext|><|im_start|>");
+        ImageTexts *texts = image_texts_create(&rule, tokenizer, i == 3 ? 7 : 1 << 20, own);
+        CHECK(!texts && strstr(diag_text(own), WANTED[i]), "%d: %s", i, diag_text(own));
+        image_texts_destroy(texts);
+        diag_destroy(own);
+    }
+    tokenizer_destroy(tokenizer);
     diag_destroy(diag);
 }
 
@@ -489,7 +712,11 @@ int main(void) {
     test_damaged();
     test_large();
     test_store();
+    test_ahead();
     test_rows();
+    test_parts();
+    test_part_rows();
+    test_part_texts();
     test_lines();
     return check_report();
 }

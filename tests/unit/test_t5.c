@@ -34,10 +34,13 @@ static const Tried TRIED[] = {
     {"T5 1.1, another decoder", "models/t5.lua", DTYPE_F32,
      {SMALL, {"tied", "false"}, {"act", "gated_gelu"}, {"decoder_layers", "1"}}},
     {"two images, squares of patches", "models/llava.lua", DTYPE_F32,
-     {SEES, {"images", "2"}, {"patches", "32"}, {"dropout", "0.1"}, {"vision_act", "quick_gelu"}}},
+     {SEES, {"images", "2"}, {"patches", "32"}, {"dropout", "0.1"}, {"vision_act", "quick_gelu"},
+      {"connector", "shuffle_mlp"}, {"qkv_bias", "true"}}},
     {"an image, its patches and a class, some frozen", "models/llava.lua", DTYPE_F32,
      {SEES, {"vision_class", "true"}, {"vision_pre_norm", "true"}, {"vision_post_norm", "false"},
       {"connector", "mlp"}, {"vision_patch_bias", "false"}, {"pixel_std", "0.5,0.4,0.3"},
+      {"vision_layer_scale", "true"}, {"vision_qk_norm", "true"}, {"vision_norm", "rmsnorm"},
+      {"vision_qkv_bias", "false"},
       {"freeze", "*.mlp.*,vision.patch.w"}}},
 };
 static const Tried COMPOSED[] = {
