@@ -6,12 +6,15 @@
  * in every layout, or the layout is refused.
  *
  * A number is its block's scale, the largest size, times what its code says. Codes lie along a
- * curve: 0 at code 0, 1 at the last, and straight between these points, each of which is a tenth of
- * the one above, so that small numbers keep digits down to a millionth of the largest:
+ * curve: from a code one less than a power of two to the next it is straight, and ends eight times
+ * as high as it begins, so that small numbers keep digits down to a millionth of the largest. (The
+ * paper has ten times; eight are exponents' bits, without a table.)
  *
  *     dyn8     code     0     1     3     7    15    31    63   127       and a bit for the sign
  *     dyn8u    code     0     1     3     7    15    31    63   127   255
- *              says     0  1e-7  1e-6  1e-5  1e-4  1e-3  1e-2   0.1     1   (dyn8: 1e-6 to 1)
+ *              says     0  8^-7  8^-6  8^-5  8^-4  8^-3  8^-2   1/8     1   (dyn8: 8^-6 to 1)
+ *
+ * With n stretches a code c is 2^e m - 1, m from 1 to 2, and says 8^(e - n) (7 m - 6).
  *
  * Numbers are divided by the largest of the block as it is in f32, so that this has the last code,
  * and keeps it when its block is widened and kept again: to f32 and back gives the same bits.
@@ -32,15 +35,10 @@ enum {
     MOMENT_BLOCK_BYTES = WEIGHT_BLOCK + 2,
     MOMENT_STRETCHES = 7, /* of dyn8's curve */
     SQUARE_STRETCHES = 8, /* and of dyn8u's */
+    MOMENT_STEEPNESS = 3, /* a stretch ends 2^3 times as high as it begins */
     MOMENT_LEAST = 4096,  /* elements of a parameter from which on its states are in 8 bits */
     NEAREST_THRESHOLD = 0x8000,
 };
-
-/* Where the curve's stretches end, from the last one down. Before the end of the last stretch lies
- * 0, also where that is dyn8's; stretch k of n has 2^(n - 1 - k) codes, the last of which is
- * 2^(n - k) - 1. */
-#define MOMENT_ENDS                                                                                \
-    { 1.0f, 1e-1f, 1e-2f, 1e-3f, 1e-4f, 1e-5f, 1e-6f, 1e-7f }
 
 #define MOMENT_LEAST_SIZE 0x1p-100f
 #define MOMENT_MOST_BITS  0x7f7f0000u /* is no infinite bf16 by any threshold */

@@ -5,58 +5,46 @@
 
 #include <string.h>
 
-static const float ENDS[] = MOMENT_ENDS;
-
-/* Of stretch k of n: the code that it ends with, codes that it has, and how long it is. */
-VEC_INLINE float last_code(int n, int k) {
-    return (float)((1 << (n - k)) - 1);
-}
-VEC_INLINE float count_codes(int n, int k) {
-    return (float)(1 << (n - 1 - k));
-}
-VEC_INLINE float stretch_length(int n, int k) {
-    return ENDS[k] - (k + 1 < n ? ENDS[k + 1] : 0.0f);
+VEC_INLINE float power_of_two(int32_t exponent) {
+    return vec_from_bits((uint32_t)(exponent + 127) << 23);
 }
 
-/* Constants are chosen rather than looked up, so that compilers keep to vectors. */
-VEC_INLINE float curve_at(int n, float code) {
-    float end = ENDS[0], last = last_code(n, 0), step = stretch_length(n, 0) / count_codes(n, 0);
-#pragma GCC unroll 8
-    for (int k = 1; k < n; k++) {
-        const bool within = code <= last_code(n, k);
-        end = within ? ENDS[k] : end;
-        last = within ? last_code(n, k) : last;
-        step = within ? stretch_length(n, k) / count_codes(n, k) : step;
-    }
-    return end - (last - code) * step;
+/* What a code says. */
+VEC_INLINE float curve_at(int n, int32_t code) {
+    const float next = (float)(code + 1); /* 2^e m */
+    const int32_t e = (int32_t)(vec_bits(next) >> 23) - 127;
+    const float m = vec_from_bits((vec_bits(next) & 0x7fffff) | 0x3f800000);
+    const float says = (7 * m - 6) * power_of_two(MOMENT_STEEPNESS * (e - n));
+    return vec_from_bits(vec_select(code > 0, vec_bits(says), 0));
 }
 
-/* How many codes lie below q, 0 to 1, and what share of the next. */
+/* Positive numbers in order are bits in order; not-a-number is beyond all. */
+VEC_INLINE float at_most_one(float q) {
+    const uint32_t bits = vec_bits(q) & 0x7fffffff, one = vec_bits(1.0f);
+    return vec_from_bits(bits < one ? bits : one);
+}
+
+/* How many codes lie below q, 0 to 1, and what share of the next; less than 0 below all. */
 VEC_INLINE float place_on_curve(int n, float q) {
-    float end = ENDS[0], last = last_code(n, 0), slope = count_codes(n, 0) / stretch_length(n, 0);
-#pragma GCC unroll 8
-    for (int k = 1; k < n; k++) {
-        const bool within = q <= ENDS[k];
-        end = within ? ENDS[k] : end;
-        last = within ? last_code(n, k) : last;
-        slope = within ? count_codes(n, k) / stretch_length(n, k) : slope;
-    }
-    return last - (end - q) * slope;
+    const int32_t halvings = 126 - (int32_t)(vec_bits(q) >> 23);
+    const int32_t from_last = (halvings > 0 ? halvings : 0) * 43 >> 7; /* by three */
+    const int32_t k = from_last < n ? from_last : n - 1;
+    const float y = q * power_of_two(MOMENT_STEEPNESS * k); /* of the stretch, 1/8 to 1 */
+    return (6.0f / 7 + 8.0f / 7 * y) * power_of_two(n - 1 - k) - 1;
 }
 
 static void load_moments(const uint8_t *codes, float scale, float *x) {
 #pragma omp simd
     for (int i = 0; i < WEIGHT_BLOCK; i++) {
         const uint32_t code = codes[i];
-        const float size = curve_at(MOMENT_STRETCHES, (float)(int32_t)(code & 127)) * scale;
+        const float size = curve_at(MOMENT_STRETCHES, (int32_t)(code & 127)) * scale;
         x[i] = vec_from_bits(vec_bits(size) | (code & 128) << 24);
     }
 }
 
 static void load_squares(const uint8_t *codes, float scale, float *x) {
 #pragma omp simd
-    for (int i = 0; i < WEIGHT_BLOCK; i++)
-        x[i] = curve_at(SQUARE_STRETCHES, (float)(int32_t)codes[i]) * scale;
+    for (int i = 0; i < WEIGHT_BLOCK; i++) x[i] = curve_at(SQUARE_STRETCHES, codes[i]) * scale;
 }
 
 void moments_load(DType dtype, const void *blocks, int64_t first, float *out, int64_t n) {
@@ -87,8 +75,7 @@ static float find_most(const float *x) {
 static void store_moments(const float *x, float most, uint8_t *codes) {
 #pragma omp simd
     for (int i = 0; i < WEIGHT_BLOCK; i++) {
-        const float q = vec_from_bits(vec_bits(x[i]) & 0x7fffffff) / most;
-        const float place = place_on_curve(MOMENT_STRETCHES, q < 1 ? q : 1);
+        const float place = place_on_curve(MOMENT_STRETCHES, at_most_one(x[i] / most));
         codes[i] = (uint8_t)((uint32_t)(int32_t)(place + 0.5f) | (vec_bits(x[i]) >> 24 & 128));
     }
 }
@@ -96,9 +83,8 @@ static void store_moments(const float *x, float most, uint8_t *codes) {
 static void store_squares(const float *x, float most, float part, uint8_t *codes) {
 #pragma omp simd
     for (int i = 0; i < WEIGHT_BLOCK; i++) {
-        const float q = x[i] / most;
-        const int32_t code = (int32_t)(place_on_curve(SQUARE_STRETCHES, q < 1 ? q : 1) + part);
-        const int32_t least = x[i] > 0;
+        const float place = place_on_curve(SQUARE_STRETCHES, at_most_one(x[i] / most));
+        const int32_t code = (int32_t)(place + part), least = vec_bits(x[i]) > 0;
         codes[i] = (uint8_t)(code > least ? code : least);
     }
 }

@@ -8,45 +8,25 @@
 
 enum { EACH = 4, SHARERS = WEIGHT_BLOCK / EACH, SCALE_AT = WEIGHT_BLOCK / 2 /* of 16 bits */ };
 
-/* Of stretch k of n: the code that it ends with, codes that it has, where it ends and begins. */
-static __device__ __forceinline__ float last_code(int n, int k) {
-    return (float)((1 << (n - k)) - 1);
-}
-static __device__ __forceinline__ float count_codes(int n, int k) {
-    return (float)(1 << (n - 1 - k));
-}
-static __device__ __forceinline__ float end_of(int n, int k) {
-    const float ends[] = MOMENT_ENDS;
-    return k < n ? ends[k] : 0.0f;
-}
-static __device__ __forceinline__ float stretch_length(int n, int k) {
-    return end_of(n, k) - end_of(n, k + 1);
+static __device__ __forceinline__ float power_of_two(int exponent) {
+    return bits_to_float((uint32_t)(exponent + 127) << 23);
 }
 
 /* What a code says. */
-template <int N> static __device__ __forceinline__ float curve_at(float code) {
-    float end = 1.0f, last = last_code(N, 0), step = stretch_length(N, 0) / count_codes(N, 0);
-#pragma unroll
-    for (int k = 1; k < N; k++) {
-        const bool within = code <= last_code(N, k);
-        end = within ? end_of(N, k) : end;
-        last = within ? last_code(N, k) : last;
-        step = within ? stretch_length(N, k) / count_codes(N, k) : step;
-    }
-    return end - (last - code) * step;
+template <int N> static __device__ __forceinline__ float curve_at(int code) {
+    const uint32_t next = __float_as_uint((float)(code + 1)); /* 2^e m */
+    const int e = (int)(next >> 23) - 127;
+    const float m = bits_to_float((next & 0x7fffffu) | 0x3f800000u);
+    const float says = fmaf(7.0f, m, -6.0f) * power_of_two(MOMENT_STEEPNESS * (e - N));
+    return code > 0 ? says : 0.0f;
 }
 
-/* How many codes lie below q, 0 to 1, and what share of the next. */
+/* How many codes lie below q, 0 to 1, and what share of the next; less than 0 below all. */
 template <int N> static __device__ __forceinline__ float place_on_curve(float q) {
-    float end = 1.0f, last = last_code(N, 0), slope = count_codes(N, 0) / stretch_length(N, 0);
-#pragma unroll
-    for (int k = 1; k < N; k++) {
-        const bool within = q <= end_of(N, k);
-        end = within ? end_of(N, k) : end;
-        last = within ? last_code(N, k) : last;
-        slope = within ? count_codes(N, k) / stretch_length(N, k) : slope;
-    }
-    return last - (end - q) * slope;
+    const int halvings = 126 - (int)(__float_as_uint(q) >> 23);
+    const int k = min(max(halvings, 0) * 43 >> 7, N - 1); /* by three */
+    const float y = q * power_of_two(MOMENT_STEEPNESS * k); /* of the stretch, 1/8 to 1 */
+    return fmaf(8.0f / 7, y, 6.0f / 7) * power_of_two(N - 1 - k) - 1.0f;
 }
 
 /* Four codes and their scale as they lie in memory: blocks begin at even addresses. */
@@ -74,9 +54,9 @@ static __device__ __forceinline__ void widen_codes(const Codes &codes, float *x)
     for (int j = 0; j < EACH; j++) {
         const uint32_t code = codes.pair[j / 2] >> (8 * (j % 2)) & 255u;
         if constexpr (SQUARES) {
-            x[j] = curve_at<SQUARE_STRETCHES>((float)(int)code) * scale;
+            x[j] = curve_at<SQUARE_STRETCHES>((int)code) * scale;
         } else {
-            const float size = curve_at<MOMENT_STRETCHES>((float)(int)(code & 127u)) * scale;
+            const float size = curve_at<MOMENT_STRETCHES>((int)(code & 127u)) * scale;
             x[j] = code & 128u ? -size : size;
         }
     }
