@@ -10,8 +10,8 @@ static const struct {
     const char *name;
     int bytes;
 } DTYPES[N_DTYPES] = {
-    [DTYPE_F32] = {"f32", 4},  [DTYPE_I32] = {"i32", 4}, [DTYPE_BF16] = {"bf16", 2},
-    [DTYPE_F16] = {"f16", 2},  [DTYPE_FP8] = {"fp8", 1}, [DTYPE_NF4] = {"nf4", 0},
+    [DTYPE_F32] = {"f32", 4},   [DTYPE_I32] = {"i32", 4},   [DTYPE_BF16] = {"bf16", 2},
+    [DTYPE_F16] = {"f16", 2},   [DTYPE_FP8] = {"fp8", 1},   [DTYPE_NF4] = {"nf4", 0},
     [DTYPE_INT8] = {"int8", 0}, [DTYPE_DYN8] = {"dyn8", 0}, [DTYPE_DYN8U] = {"dyn8u", 0}};
 
 const char *dtype_name(DType dtype) {
