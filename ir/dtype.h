@@ -10,6 +10,9 @@
  *
  * nf4, int8: frozen weights, in blocks of 64 numbers with a scale each (ir/blocks.h). Kept,
  * gathered and widened, not computed with.
+ *
+ * dyn8, dyn8u: moments of optimizers in 8 bits, signed and not, in blocks of 64 numbers with a
+ * scale each (ir/moments.h). Only optimizers read and write them.
  */
 #ifndef IR_DTYPE_H
 #define IR_DTYPE_H
@@ -22,6 +25,8 @@ typedef enum DType {
     DTYPE_FP8,
     DTYPE_NF4,
     DTYPE_INT8,
+    DTYPE_DYN8,
+    DTYPE_DYN8U,
     N_DTYPES
 } DType;
 

@@ -296,9 +296,20 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
 DType node_state_dtype(const Node *node) {
     for (int i = 0; i < node->n_inputs; i++) {
         if (op_operand_precision(node->op, i) != OPERAND_STATE) continue;
-        return value_type(node->inputs[i])->dtype == DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+        DType dtype = value_type(node->inputs[i])->dtype;
+        if (dtype_is_moment(dtype)) return DTYPE_DYN8;
+        return dtype == DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32;
     }
     return DTYPE_F32;
+}
+
+DType op_moment_dtype(OpKind op, int input) {
+    switch (op) {
+    case OP_ADAMW: return input == 3 ? DTYPE_DYN8U : input == 2 ? DTYPE_DYN8 : DTYPE_F32;
+    case OP_SGD:
+    case OP_LION: return input == 2 ? DTYPE_DYN8 : DTYPE_F32;
+    default: return DTYPE_F32;
+    }
 }
 
 DType node_gradient_dtype(const Node *node) {

@@ -147,16 +147,19 @@ bool op_multiplies(OpKind op);
 typedef enum OperandPrecision {
     OPERAND_FOLLOWS,
     OPERAND_F32,   /* always f32: statistics, gains, gradients of numbers per row, the update's */
-    OPERAND_STATE, /* an optimizer's: f32 or bf16, as the other states of the op */
+    OPERAND_STATE, /* an optimizer's: f32, bf16 or 8 bits, as the other states of the op */
     OPERAND_GRADIENT, /* of a parameter, and where it is kept: f32 or bf16, whatever the others are
                        */
     OPERAND_EITHER,   /* any, whatever the others are */
     OPERAND_UNREAD    /* only its shape counts */
 } OperandPrecision;
 OperandPrecision op_operand_precision(OpKind op, int input);
-/* What an optimizer's op keeps its states in, by the first: f32 (also where it has none) or bf16.
- */
+/* What an optimizer's op keeps its states in, by the first: f32 (also where it has none), bf16, or
+ * dyn8, which stands for 8 bits. */
 DType node_state_dtype(const Node *node);
+/* An operand that is a state, in 8 bits (ir/moments.h): dyn8, of squares dyn8u; f32: the op takes
+ * none. */
+DType op_moment_dtype(OpKind op, int input);
 /* And what the gradient that it reads is: f32 (also where it reads none) or bf16. */
 DType node_gradient_dtype(const Node *node);
 /* The op that casts to a dtype of floating point, and back. */

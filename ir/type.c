@@ -10,9 +10,9 @@ static const struct {
     const char *name;
     int bytes;
 } DTYPES[N_DTYPES] = {
-    [DTYPE_F32] = {"f32", 4},  [DTYPE_I32] = {"i32", 4}, [DTYPE_BF16] = {"bf16", 2},
-    [DTYPE_F16] = {"f16", 2},  [DTYPE_FP8] = {"fp8", 1}, [DTYPE_NF4] = {"nf4", 0},
-    [DTYPE_INT8] = {"int8", 0}};
+    [DTYPE_F32] = {"f32", 4},   [DTYPE_I32] = {"i32", 4},   [DTYPE_BF16] = {"bf16", 2},
+    [DTYPE_F16] = {"f16", 2},   [DTYPE_FP8] = {"fp8", 1},   [DTYPE_NF4] = {"nf4", 0},
+    [DTYPE_INT8] = {"int8", 0}, [DTYPE_DYN8] = {"dyn8", 0}, [DTYPE_DYN8U] = {"dyn8u", 0}};
 
 const char *dtype_name(DType dtype) {
     return DTYPES[dtype].name;
@@ -26,7 +26,7 @@ int dtype_bytes(DType dtype) {
 int64_t dtype_size(DType dtype, int64_t n_elements) {
     if (!dtype_is_blocked(dtype)) return n_elements * DTYPES[dtype].bytes;
     int64_t n_blocks = (n_elements + WEIGHT_BLOCK - 1) / WEIGHT_BLOCK;
-    return n_blocks * (dtype == DTYPE_NF4 ? NF4_BLOCK_BYTES : INT8_BLOCK_BYTES);
+    return n_blocks * (dtype == DTYPE_NF4 ? NF4_BLOCK_BYTES : INT8_BLOCK_BYTES); /* moments, too */
 }
 
 static bool text_equal(const char *known, const char *text, int length) {
@@ -173,7 +173,22 @@ int64_t type_local_bytes(const Type *type, const Sharding *sharding, const Mesh 
     return type_bytes(&local);
 }
 
+/* Padding, and what c deals out, is whole rows of blocks, or none of this is. */
+static bool keeps_moments(const Type *type, const Sharding *sharding, const Mesh *mesh) {
+    int64_t run = 1; /* elements that lie together */
+    for (int i = type->rank - 1; i >= 0 && run % WEIGHT_BLOCK != 0; i--) {
+        int group = sharding->mesh[i];
+        int64_t parts = group_parts(group, mesh);
+        if (parts > 1 && mesh_deals(group)) return false;
+        if (type_is_padded(type, i, group, mesh)) return false;
+        run *= type->dims[i] / parts;
+        if (parts > 1) break;
+    }
+    return run % WEIGHT_BLOCK == 0 && !sharding->partial;
+}
+
 bool type_keeps_blocks(const Type *type, const Sharding *sharding, const Mesh *mesh) {
+    if (dtype_is_moment(type->dtype)) return keeps_moments(type, sharding, mesh);
     int64_t run = 1; /* elements that lie together */
     bool cut = false;
     for (int i = type->rank - 1; i >= 0; i--) {

@@ -39,7 +39,7 @@ typedef struct Sharding {
 } Sharding;
 
 const char *dtype_name(DType dtype);
-/* Of one element; nf4 and int8 have no such size. */
+/* Of one element; what is in blocks has no such size. */
 int dtype_bytes(DType dtype);
 /* Of so many elements, whole blocks. */
 int64_t dtype_size(DType dtype, int64_t n_elements);
@@ -67,9 +67,13 @@ static inline bool dtype_is_float(DType dtype) {
 static inline bool dtype_is_precision(DType dtype) {
     return dtype_is_float(dtype) || dtype == DTYPE_FP8;
 }
-/* In blocks that share a scale (ir/blocks.h). */
+/* In blocks that share a scale (ir/blocks.h, ir/moments.h). */
 static inline bool dtype_is_blocked(DType dtype) {
-    return dtype == DTYPE_NF4 || dtype == DTYPE_INT8;
+    return dtype >= DTYPE_NF4 && dtype <= DTYPE_DYN8U;
+}
+/* Those of optimizers' states in 8 bits (ir/moments.h). */
+static inline bool dtype_is_moment(DType dtype) {
+    return dtype == DTYPE_DYN8 || dtype == DTYPE_DYN8U;
 }
 static inline DType dtype_of_activations(DType precision) {
     return precision == DTYPE_FP8 ? DTYPE_BF16 : precision;
@@ -113,7 +117,7 @@ bool type_is_padded(const Type *type, int i, int group, const Mesh *mesh);
 /* The shape that each rank stores (padded shards included). */
 Type type_local(const Type *type, const Sharding *sharding, const Mesh *mesh);
 /* Do elements that lie together on a rank form whole blocks of the whole (ir/blocks.h), without
- * padding? */
+ * padding? Moments may have some: whole blocks of zeros. */
 bool type_keeps_blocks(const Type *type, const Sharding *sharding, const Mesh *mesh);
 /* Bytes that each rank stores. */
 int64_t type_local_bytes(const Type *type, const Sharding *sharding, const Mesh *mesh);

@@ -104,18 +104,36 @@ static bool check_structure(const Graph *graph, const Node *node, Diag *diag) {
     return check_attrs(graph, node, diag);
 }
 
-/* Frozen parameters, whole or gathered, in whole blocks on every rank: what widen reads. */
+/* States in 8 bits, and what optimizers make of them in place. */
+static bool is_moment(const Node *node, int output) {
+    int from = op_alias(node, output);
+    if (!dtype_is_moment(node->types[output].dtype)) return false;
+    if (from < 0) return node->op == OP_STATE && !node_is_copy(node);
+    return op_operand_precision(node->op, from) == OPERAND_STATE;
+}
+
+/* Frozen parameters, whole or gathered, in whole blocks on every rank: what widen reads. Likewise
+ * the moments that optimizers read. */
 static bool check_blocked(const Graph *graph, const Node *node, Diag *diag) {
     bool gathers = node->op == OP_ALL_GATHER && node->n_inputs == 1;
     for (int i = 0; i < node->n_inputs; i++) {
         DType dtype = value_type(node->inputs[i])->dtype;
-        if (!dtype_is_blocked(dtype) || node->op == OP_WIDEN || gathers) continue;
+        if (!dtype_is_blocked(dtype)) continue;
+        if (dtype_is_moment(dtype)) {
+            if (op_operand_precision(node->op, i) == OPERAND_STATE) continue;
+            return fail(node, "takes moments in 8 bits, which optimizers alone read", diag);
+        }
+        if (node->op == OP_WIDEN || gathers) continue;
         return fail(node, "takes weights in blocks, which are gathered and widened only", diag);
     }
     for (int i = 0; i < node->n_outputs; i++) {
         if (!dtype_is_blocked(node->types[i].dtype)) continue;
         bool frozen = node->op == OP_PARAM && node_is_frozen(node);
-        if (!frozen && !gathers) return fail(node, "no frozen weight is kept in blocks", diag);
+        bool moment = dtype_is_moment(node->types[i].dtype);
+        if (moment && !is_moment(node, i))
+            return fail(node, "only states of optimizers are moments in 8 bits", diag);
+        if (!moment && !frozen && !gathers)
+            return fail(node, "no frozen weight is kept in blocks", diag);
         if (type_keeps_blocks(&node->types[i], &node->shardings[i], &graph->mesh)) continue;
         return fail(node, "a rank would have parts of blocks that share a scale", diag);
     }

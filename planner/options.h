@@ -35,7 +35,7 @@ typedef struct PlanOptions {
     bool join_messages; /* on CUDA, of ZeRO-2 and 3: a block's weights, and gradients, at once */
     uint64_t seed;
     DType precision;         /* of activations and products: dtype_is_precision */
-    DType state_dtype;       /* of the optimizer's states: f32 or bf16 */
+    DType state_dtype;       /* of the optimizer's states: f32, bf16 or dyn8 */
     DType gradient_dtype;    /* f32; bf16: where products make them (lower_gradients) */
     double ema_decay;        /* of averages of weights (append_averages); 0: there are none */
     bool skips_spikes;       /* updates whose norm is above a number of the run's are left out */

@@ -143,12 +143,16 @@ static bool is_pass(const char *name) {
 }
 
 /* An option that is f32, unless it says bf16. */
-static bool dtype_from_args(const CliArgs *args, CliOption option, const char *name, DType *out,
-                            Diag *diag) {
+static bool dtype_from_args(const CliArgs *args, CliOption option, const char *name, bool moments,
+                            DType *out, Diag *diag) {
     const char *text = cli_text(args, option, "f32");
-    *out = strcmp(text, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
-    if (*out == DTYPE_BF16 || strcmp(text, "f32") == 0) return true;
-    diag_error(diag, NO_LOC, "%s: '%s' is not f32 or bf16", name, text);
+    const int dtype = dtype_find(text, (int)strlen(text));
+    const bool known =
+        dtype == DTYPE_F32 || dtype == DTYPE_BF16 || (moments && dtype == DTYPE_DYN8);
+    *out = known ? (DType)dtype : DTYPE_F32;
+    if (known) return true;
+    diag_error(diag, NO_LOC, "%s: '%s' is not f32%s", name, text,
+               moments ? ", bf16 or dyn8" : " or bf16");
     return false;
 }
 
@@ -244,9 +248,10 @@ bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *d
         diag_error(diag, NO_LOC, "--frozen-bits: %d is not 4 or 8", options->frozen_bits);
         return false;
     }
-    if (!dtype_from_args(args, OPT_OPTIMIZER_STATE, "--optimizer-state", &options->state_dtype,
+    if (!dtype_from_args(args, OPT_OPTIMIZER_STATE, "--optimizer-state", true,
+                         &options->state_dtype, diag) ||
+        !dtype_from_args(args, OPT_GRADIENTS, "--gradients", false, &options->gradient_dtype,
                          diag) ||
-        !dtype_from_args(args, OPT_GRADIENTS, "--gradients", &options->gradient_dtype, diag) ||
         !averages_from_args(args, options, diag) || !masters_from_args(args, options, diag) ||
         !offload_from_args(args, options, diag)) {
         return false;

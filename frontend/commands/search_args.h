@@ -13,8 +13,9 @@ enum {
     VARIANT_LOW_STATES = 4, /* of the optimizer */
     VARIANT_LOW_GRADIENTS = 8,
     VARIANT_SPLIT_MASTERS = 16,
-    VARIANT_ACTIVATIONS = 32, /* times the halves of what blocks keep that go, none to both */
-    VARIANT_OFFLOAD = 128,    /* times the quarters that are offloaded, up to OFFLOAD_QUARTERS */
+    VARIANT_STATES_IN_8_BITS = 32,
+    VARIANT_ACTIVATIONS = 64, /* times the halves of what blocks keep that go, none to both */
+    VARIANT_OFFLOAD = 256,    /* times the quarters that are offloaded, up to OFFLOAD_QUARTERS */
     OFFLOAD_QUARTERS = 4,
     N_VARIANTS = VARIANT_OFFLOAD * (OFFLOAD_QUARTERS + 1)
 };

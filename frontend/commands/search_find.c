@@ -21,6 +21,7 @@ static const SearchVariant *variant(CliArgs *args, SearchJob *job, int how) {
         }
         if (how & VARIANT_LOSS_PARTS) options->loss_parts = LOSS_PARTS;
         if (how & VARIANT_LOW_STATES) options->state_dtype = DTYPE_BF16;
+        if (how & VARIANT_STATES_IN_8_BITS) options->state_dtype = DTYPE_DYN8;
         if (how & VARIANT_LOW_GRADIENTS) options->gradient_dtype = DTYPE_BF16;
         if (how & VARIANT_SPLIT_MASTERS) options->split_masters = true;
         int halves = how % VARIANT_OFFLOAD / VARIANT_ACTIVATIONS;
@@ -259,10 +260,13 @@ const char *search_remedy(CliArgs *args, SearchJob *job, const SearchRequest *re
     } REMEDIES[] = {
         {VARIANT_LOW_GRADIENTS, "--gradients bf16"},
         {VARIANT_LOW_STATES, "--optimizer-state bf16"},
-        {VARIANT_LOW_GRADIENTS | VARIANT_LOW_STATES, "--gradients bf16 --optimizer-state bf16"}};
+        {VARIANT_LOW_GRADIENTS | VARIANT_LOW_STATES, "--gradients bf16 --optimizer-state bf16"},
+        {VARIANT_STATES_IN_8_BITS, "--optimizer-state dyn8"},
+        {VARIANT_LOW_GRADIENTS | VARIANT_STATES_IN_8_BITS,
+         "--gradients bf16 --optimizer-state dyn8"}};
     int said = 0;
     if (!has_bf16(job) || cli_given(args, OPT_GRADIENTS)) said |= VARIANT_LOW_GRADIENTS;
-    if (cli_given(args, OPT_OPTIMIZER_STATE)) said |= VARIANT_LOW_STATES;
+    if (cli_given(args, OPT_OPTIMIZER_STATE)) said |= VARIANT_LOW_STATES | VARIANT_STATES_IN_8_BITS;
     for (size_t i = 0; i < sizeof(REMEDIES) / sizeof(REMEDIES[0]); i++) {
         if (REMEDIES[i].how & said) continue;
         if (fits_with(args, job, request, REMEDIES[i].how)) return REMEDIES[i].text;

@@ -30,15 +30,17 @@ int64_t train_run_planned_bytes(const Plan *plan) {
 /* What is not plain f32. */
 static void print_precision(const Plan *plan) {
     LossScaling scaling = plan_loss_scaling(plan);
-    bool low_states = plan_state_dtype(plan) == DTYPE_BF16;
+    const DType states = plan_state_dtype(plan);
     bool low_gradients = plan_gradient_dtype(plan) == DTYPE_BF16;
     const char *form = facts_rounded_form(plan);
-    if (plan->precision == DTYPE_F32 && scaling.initial == 0 && !low_states && !form) return;
-    printf("numbers %s%s%s%s%s%s", dtype_name(plan->precision),
+    if (plan->precision == DTYPE_F32 && scaling.initial == 0 && states == DTYPE_F32 && !form)
+        return;
+    printf("numbers %s%s%s%s%s%s%s", dtype_name(plan->precision),
            form ? ", weights as a GGUF file has them in " : "", form ? form : "",
            plan_splits_masters(plan) ? ", copies of weights halves of them" : "",
            low_gradients ? ", weights' gradients bf16" : "",
-           low_states ? ", optimizer's state bf16" : "");
+           states == DTYPE_F32 ? "" : ", optimizer's state ",
+           states == DTYPE_F32 ? "" : dtype_name(states));
     if (scaling.initial != 0) {
         printf(", loss x %.10g, %s", scaling.initial, scaling.interval ? "dynamic" : "fixed");
     }

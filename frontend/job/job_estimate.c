@@ -46,6 +46,7 @@ int64_t job_checkpoint_bytes(const Plan *plan) {
             const Node *node = graph->nodes[n];
             if (node->op != OP_PARAM && (node->op != OP_STATE || node_is_copy(node))) continue;
             DType dtype = node->op == OP_PARAM ? DTYPE_F32 : node->types[0].dtype;
+            if (dtype_is_moment(dtype)) dtype = DTYPE_F32; /* as files have it */
             bytes += type_elements(&node->types[0]) * dtype_bytes(dtype);
         }
     }

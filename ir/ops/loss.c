@@ -209,20 +209,27 @@ static bool check_rescale(const Node *node, int at, Diag *diag) {
     return false;
 }
 
+/* Of an operand that is a state, beside the first one. */
+static Type state_type(const Node *node, const Type *param, int input) {
+    DType dtype = node_state_dtype(node);
+    return type_with_dtype(param, dtype == DTYPE_DYN8 ? op_moment_dtype(node->op, input) : dtype);
+}
+
 /* First `n_like` operands f32, or a state's or a gradient's, and shaped alike, then scalars, and
  * perhaps, past the `n_always`-th, what the parameter is multiplied by and its copy in bf16 or f16.
  * Results: `n_results`, the parameter and its states, and the copy. */
 static bool check_update(Node *node, int n_like, int n_always, int n_results, Diag *diag) {
     const Type scalar = {.dtype = DTYPE_F32};
     const Type param = type_with_dtype(value_type(node->inputs[0]), DTYPE_F32);
-    const Type state = type_with_dtype(&param, node_state_dtype(node));
     const Type gradient = type_with_dtype(&param, node_gradient_dtype(node));
     const int rescale = op_rescale_operand(node), copy_at = n_always + (rescale >= 0);
     bool has_copy = node->n_inputs > copy_at;
     DType low = has_copy ? value_type(node->inputs[copy_at])->dtype : DTYPE_BF16;
     const Type copy = type_with_dtype(&param, dtype_is_low(low) ? low : DTYPE_BF16);
     node->n_outputs = n_results + has_copy;
-    for (int i = 0; i < n_results; i++) node->types[i] = i ? state : param;
+    node->types[0] = param;
+    for (int i = 1; i < n_results; i++)
+        node->types[i] = state_type(node, &param, op_alias(node, i));
     if (has_copy) node->types[n_results] = copy;
     if (!check_rescale(node, rescale, diag)) return false;
     if (node->n_inputs > copy_at + 1) {
@@ -233,6 +240,7 @@ static bool check_update(Node *node, int n_like, int n_always, int n_results, Di
     for (int i = 0; i < node->n_inputs; i++) {
         if (i == rescale) continue;
         OperandPrecision precision = op_operand_precision(node->op, i);
+        const Type state = state_type(node, &param, i);
         const Type *like = precision == OPERAND_STATE      ? &state
                            : precision == OPERAND_GRADIENT ? &gradient
                                                            : &param;

@@ -266,7 +266,8 @@ bool infer_widen(Graph *graph, Node *node, Diag *diag) {
     const char *name = node_string(node, ATTR_dtype);
     int dtype = dtype_find(name, (int)strlen(name));
     (void)graph;
-    if (!dtype_is_blocked(in->dtype) || type_elements(in) % WEIGHT_BLOCK != 0) {
+    bool weights = dtype_is_blocked(in->dtype) && !dtype_is_moment(in->dtype);
+    if (!weights || type_elements(in) % WEIGHT_BLOCK != 0) {
         diag_error(diag, node->loc, "widen: takes nf4 or int8, in whole blocks of %d",
                    WEIGHT_BLOCK);
         diag_note(diag, node->inputs[0].node->loc, "made here");

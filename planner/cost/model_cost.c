@@ -717,7 +717,9 @@ static void count_saved(ModelCosts *costs, const Lowered *whole) {
         const Node *node = graph->nodes[n];
         bool state = node->op == OP_STATE && !node_is_copy(node);
         if (!state && node->op != OP_VARIABLE) continue;
-        int64_t bytes = type_elements(&node->types[0]) * dtype_bytes(node->types[0].dtype);
+        DType dtype = node->types[0].dtype;
+        if (dtype_is_moment(dtype)) dtype = DTYPE_F32; /* as files have it */
+        int64_t bytes = type_elements(&node->types[0]) * dtype_bytes(dtype);
         int n_alike = node->block == NO_BLOCK;
         for (int b = 0; b < costs->n_blocks && node->block != NO_BLOCK; b++) {
             n_alike += costs->kind_of_block[b] == node->block;

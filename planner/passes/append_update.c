@@ -11,6 +11,7 @@
  * With a most that the norm may be (--skip-spikes), a number of the run's like the learning rate,
  * the factor is infinite where the norm is above it: nothing changes then, the loss scale neither.
  */
+#include "ir/moments.h"
 #include "ir/param_index.h"
 #include "planner/passes/muon.h"
 #include "planner/passes/qk_clip.h"
@@ -163,11 +164,24 @@ static bool append_clipping(Update *u) {
     return u->factor.node && append_skipping(u, total);
 }
 
-/* The parameter's state, called kind/NAME; NO_VALUE: reported. */
-static Value add_state(Update *u, const Node *param, const char *kind) {
+/* Small parameters' states, and those of no whole blocks, stay in f32 where others' are in 8 bits.
+ */
+static bool keeps_8_bits(const Update *u, const Node *param) {
+    const int64_t n = type_elements(&param->types[0]);
+    return u->ctx->options.state_dtype == DTYPE_DYN8 && n >= MOMENT_LEAST && n % WEIGHT_BLOCK == 0;
+}
+
+static DType state_dtype(const Update *u, const Node *param, OpKind op, int input) {
+    const DType dtype = u->ctx->options.state_dtype;
+    if (dtype != DTYPE_DYN8) return dtype;
+    return keeps_8_bits(u, param) ? op_moment_dtype(op, input) : DTYPE_F32;
+}
+
+/* The parameter's state, operand `input` of `op`, called kind/NAME; NO_VALUE: reported. */
+static Value add_state(Update *u, const Node *param, OpKind op, int input, const char *kind) {
     const char *name = node_string(param, ATTR_name);
     Node like = *param;
-    like.types[0].dtype = u->ctx->options.state_dtype;
+    like.types[0].dtype = state_dtype(u, param, op, input);
     Node *node = leaf(u, OP_STATE, &like, arena_printf(u->ctx->arena, "%s/%s", kind, name), name);
     return node ? node_value(node, 0) : NO_VALUE;
 }
@@ -214,7 +228,8 @@ static bool build_update(Update *u, OpKind op, const Node *param, const Value *i
 
 static bool append_adamw(Update *u, Node *param, Value gradient) {
     const TrainingRecipe *recipe = &u->ctx->recipe;
-    Value m = add_state(u, param, "adam_m"), v = add_state(u, param, "adam_v");
+    Value m = add_state(u, param, OP_ADAMW, 2, "adam_m");
+    Value v = add_state(u, param, OP_ADAMW, 3, "adam_v");
     Value inputs[7] = {node_value(param, 0), gradient, m, v, u->factor, u->learning_rate, u->step};
     Attr attrs[3] = {attr_float(ATTR_beta1, recipe->beta1), attr_float(ATTR_beta2, recipe->beta2),
                      attr_float(ATTR_eps, recipe->eps)};
@@ -231,7 +246,8 @@ static bool has_lamb(const Update *u, const Node *param) {
 /* Adam's states, so that a checkpoint goes from one to the other. */
 static bool append_lamb_moments(Update *u, Node *param, Value gradient, Value *out) {
     const TrainingRecipe *recipe = &u->ctx->recipe;
-    Value m = add_state(u, param, "adam_m"), v = add_state(u, param, "adam_v");
+    Value m = add_state(u, param, OP_LAMB_MOMENTS, 1, "adam_m");
+    Value v = add_state(u, param, OP_LAMB_MOMENTS, 2, "adam_v");
     Value inputs[6] = {node_value(param, 0), m, v, u->factor, u->step, gradient};
     double decay = node_float(param, ATTR_decay, 1) * recipe->weight_decay;
     Attr attrs[4] = {attr_float(ATTR_beta1, recipe->beta1), attr_float(ATTR_beta2, recipe->beta2),
@@ -271,12 +287,13 @@ static bool append_lamb(Update *u) {
 static bool append_momentum(Update *u, Node *param, Value gradient) {
     const TrainingRecipe *recipe = &u->ctx->recipe;
     bool sgd = recipe->optimizer == OPTIMIZER_SGD;
-    Value m = add_state(u, param, sgd ? "momentum" : "lion_m");
+    OpKind op = sgd ? OP_SGD : OP_LION;
+    Value m = add_state(u, param, op, 2, sgd ? "momentum" : "lion_m");
     Value inputs[5] = {node_value(param, 0), gradient, m, u->factor, u->learning_rate};
     Attr attrs[2] = {
         attr_float(sgd ? ATTR_momentum : ATTR_beta1, sgd ? recipe->momentum : recipe->beta1),
         attr_float(ATTR_beta2, recipe->beta2)};
-    return m.node && build_update(u, sgd ? OP_SGD : OP_LION, param, inputs, 5, attrs, sgd ? 1 : 2);
+    return m.node && build_update(u, op, param, inputs, 5, attrs, sgd ? 1 : 2);
 }
 
 /* A formula of the model's, with states of its own names. */
@@ -285,7 +302,8 @@ static bool append_rule(Update *u, Node *param, Value gradient) {
     Value inputs[5 + RULE_MOST_STATES] = {node_value(param, 0), gradient};
     int n_inputs = 2;
     for (int i = 0; i < rule->n_states; i++) {
-        inputs[n_inputs] = add_state(u, param, rule->states[i]);
+        inputs[n_inputs] = add_state(u, param, (OpKind)((int)OP_RULE0 + rule->n_states), n_inputs,
+                                     rule->states[i]);
         if (!inputs[n_inputs++].node) return false;
     }
     inputs[n_inputs++] = u->factor;
@@ -316,7 +334,7 @@ static Value append_direction(Update *u, Node *param, Value gradient) {
                    node_string(param, ATTR_name));
         return NO_VALUE;
     }
-    Value m = add_state(u, param, "muon_m");
+    Value m = add_state(u, param, OP_MUON_MOMENTUM, 0, "muon_m");
     if (!m.node) return NO_VALUE;
     Attr momentum = attr_float(ATTR_momentum, u->ctx->recipe.momentum);
     Value direction =
@@ -409,11 +427,12 @@ static bool append_param(Update *u, Node *param, Value gradient) {
     }
 }
 
-static bool append_simple(Update *u, bool rescaled) {
+static bool append_simple(Update *u, bool rescaled, bool in_8_bits) {
     for (int i = 0; i < u->n_params; i++) {
         const Node *param = u->params[i];
         if (has_muon(u, param) || has_lamb(u, param) || node_is_balanced(param)) continue;
         if ((u->rescale[param->id].node != NULL) != rescaled) continue;
+        if (keeps_8_bits(u, param) != in_8_bits) continue;
         if (!append_param(u, u->params[i], u->gradients[i])) return false;
     }
     return true;
@@ -421,7 +440,9 @@ static bool append_simple(Update *u, bool rescaled) {
 
 /* Those of one kind together: a GPU updates neighbours at once. */
 static bool append_params(Update *u) {
-    if (!append_simple(u, false) || !append_simple(u, true)) return false;
+    for (int k = 0; k < 4; k++) {
+        if (!append_simple(u, k & 1, k >= 2)) return false;
+    }
     if (!append_lamb(u) || !append_muon(u)) return false;
     for (int i = 0; i < u->n_params; i++) {
         if (!node_is_balanced(u->params[i])) continue;
@@ -442,12 +463,24 @@ static void append_reported(Update *u) {
     }
 }
 
+/* Has the optimizer kernels for the states that are asked for? */
+static bool check_states(const PassContext *ctx) {
+    const OptimizerKind kind = ctx->recipe.optimizer;
+    if (ctx->options.state_dtype != DTYPE_DYN8) return true;
+    if (kind == OPTIMIZER_ADAMW || kind == OPTIMIZER_LION || kind == OPTIMIZER_SGD) return true;
+    diag_error(ctx->diag, NO_LOC,
+               "--optimizer-state dyn8: is for the optimizers adamw, lion and sgd; others' states "
+               "are f32 or bf16");
+    return false;
+}
+
 Graph *pass_append_update(const Graph *in, PassContext *ctx) {
     Update u = {.ctx = ctx, .out = graph_create_like(in, ctx->arena)};
     ValueMap map = value_map_create(in, ctx->arena);
     for (int n = 0; n < in->n_nodes; n++) {
         if (!value_map_copy(&map, in->nodes[n], u.out, ctx->diag)) return NULL;
     }
+    if (!check_states(ctx)) return NULL;
     collect_gradients(&u);
     bool learns = false;
     for (int i = 0; i < u.n_params; i++) learns |= !node_is_balanced(u.params[i]);

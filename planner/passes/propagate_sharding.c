@@ -194,10 +194,12 @@ static bool check_blocks(const Graph *graph, const Node *node, Diag *diag) {
     return true;
 }
 
-/* Those of weights that share a scale (ir/blocks.h) are as large, along whatever axes. */
-static bool check_weight(const Graph *graph, const Node *param, Diag *diag) {
-    const Type *type = &param->types[0];
-    Sharding tried = param->shardings[0];
+/* Those of weights, or of moments, that share a scale (ir/blocks.h, ir/moments.h) are as large,
+ * along whatever axes. */
+static bool check_weight(const Graph *graph, const Node *leaf, Diag *diag) {
+    const Type *type = &leaf->types[0];
+    const bool moments = dtype_is_moment(type->dtype);
+    Sharding tried = leaf->shardings[0];
     if (!dtype_is_blocked(type->dtype) || type_keeps_blocks(type, &tried, &graph->mesh))
         return true;
     for (int i = type->rank - 1; i >= 0; i--) {
@@ -210,12 +212,14 @@ static bool check_weight(const Graph *graph, const Node *param, Diag *diag) {
         while (fewer.size[inner] > 1 && !type_keeps_blocks(type, &tried, &fewer)) {
             fewer.size[inner]--;
         }
-        diag_error(diag, param->loc,
-                   "axis '%s' of '%s' is %" PRId64 ": %s=%d would cut blocks of %d weights that "
-                   "share a scale; %s=%d would do, or no --frozen-bits",
-                   graph->axes.names[type->axes[i]], node_string(param, ATTR_name), type->dims[i],
-                   mesh_axis_name(mesh), parts, WEIGHT_BLOCK, mesh_axis_name(inner),
-                   fewer.size[inner]);
+        diag_error(diag, leaf->loc,
+                   "axis '%s' of '%s' is %" PRId64 ": %s=%d would cut blocks of %d %s that "
+                   "share a scale; %s=%d would do, or %s",
+                   graph->axes.names[type->axes[i]],
+                   node_string(leaf, moments ? ATTR_of : ATTR_name), type->dims[i],
+                   mesh_axis_name(mesh), parts, WEIGHT_BLOCK, moments ? "moments" : "weights",
+                   mesh_axis_name(inner), fewer.size[inner],
+                   moments ? "--optimizer-state bf16" : "no --frozen-bits");
         return false;
     }
     return true;
@@ -333,7 +337,8 @@ Graph *pass_propagate_sharding(const Graph *in, PassContext *ctx) {
             if (node->op == OP_LARGEST) node->inputs[0].node->shardings[0] = rule.outputs[0];
         }
         if (!check_blocks(out, node, ctx->diag)) return NULL;
-        if (node->op == OP_PARAM && !check_weight(out, node, ctx->diag)) return NULL;
+        bool kept = node->op == OP_PARAM || node->op == OP_STATE;
+        if (kept && !check_weight(out, node, ctx->diag)) return NULL;
         /* In plans for decoding copies are there without their parameters. */
         bool rounds = node->op == OP_PARAM || node_is_copy(node);
         if (rounds && !check_rounded(out, node, ctx->diag)) return NULL;

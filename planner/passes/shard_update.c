@@ -152,6 +152,16 @@ static int choose_mesh(const Sharder *s, const Update *update) {
     return dealt || (partial && partial != axes) ? but_c : all;
 }
 
+/* Would each rank have whole blocks of states in 8 bits? */
+static bool keeps_states(const Sharder *s, const Update *update, const Sharding *shard) {
+    for (int i = 0; update->node && i < update->node->n_inputs; i++) {
+        const Type *type = value_type(update->node->inputs[i]);
+        if (dtype_is_moment(type->dtype) && !type_keeps_blocks(type, shard, &s->in->mesh))
+            return false;
+    }
+    return true;
+}
+
 /* Where its ranks divide the parameter, or -1. Its gradient has to be whole there, too. */
 static int choose_axis(const Sharder *s, const Update *update, int64_t largest) {
     const Type *type = &update->param->types[0];
@@ -176,6 +186,7 @@ static int choose_axis(const Sharder *s, const Update *update, int64_t largest) 
         shard.mesh[i] = (int8_t)mesh;
         bool blocked = dtype_is_blocked(type->dtype);
         if (blocked && !type_keeps_blocks(type, &shard, &s->in->mesh)) continue;
+        if (!keeps_states(s, update, &shard)) continue;
         bool rounded = node_is_rounded(update->param);
         if (rounded && !round_keeps_blocks(update->param, &shard, &s->in->mesh)) continue;
         if (best >= 0 &&

@@ -310,8 +310,9 @@ DType plan_state_dtype(const Plan *plan) {
         const Graph *graph = plan->programs[p].graph;
         for (int n = 0; n < graph->n_nodes; n++) {
             const Node *node = graph->nodes[n];
-            if (node->phase == PHASE_UPDATE && node_state_dtype(node) == DTYPE_BF16)
-                return DTYPE_BF16;
+            if (node->phase != PHASE_UPDATE) continue;
+            DType dtype = node_state_dtype(node); /* dyn8: but of small parameters */
+            if (dtype != DTYPE_F32) return dtype;
         }
     }
     return DTYPE_F32;

@@ -466,3 +466,9 @@ bool facts_joins_messages(const Plan *plan) {
     }
     return false;
 }
+
+const char *states_text(DType dtype, const char *before, char text[2 * UNIT_TEXT]) {
+    text[0] = '\0';
+    if (dtype != DTYPE_F32) snprintf(text, 2 * UNIT_TEXT, "%s%s", before, dtype_name(dtype));
+    return text;
+}

@@ -125,5 +125,7 @@ const char *unit_count(double count, char *text);
 const char *active_parameters_text(double active, int64_t all, char text[2 * UNIT_TEXT]);
 /* A line: "41.9 M of 8.07 G parameters; the others are frozen", or NULL where none is. */
 const char *trained_parameters_text(int64_t trained, int64_t all, char text[4 * UNIT_TEXT]);
+/* `before` and what moments are kept in, or nothing where that is f32. */
+const char *states_text(DType dtype, const char *before, char text[2 * UNIT_TEXT]);
 
 #endif

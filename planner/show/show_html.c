@@ -120,7 +120,8 @@ static void put_numbers(StrBuf *out, const Facts *facts) {
     const Plan *plan = facts->plan;
     char text[200], a[UNIT_TEXT], b[UNIT_TEXT];
     html_put_fact(out, "Precision", dtype_name(plan->precision));
-    if (plan_state_dtype(plan) == DTYPE_BF16) html_put_fact(out, "Optimizer's state", "bf16");
+    const DType states = plan_state_dtype(plan);
+    if (states != DTYPE_F32) html_put_fact(out, "Optimizer's state", dtype_name(states));
     if (plan_qk_clip(plan) > 0) {
         html_put_fact(out, "QK-clip", arena_printf(facts->arena, "%.6g", plan_qk_clip(plan)));
     }

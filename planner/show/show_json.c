@@ -12,7 +12,7 @@
  *   schedule          name, chunks, micro_batches, micro_batch (sequences), sequence_parallel
  *   batch             sequences, tokens (both per step)
  *   precision         of activations and products: f32, bf16, f16 or fp8 (bf16 activations)
- *   optimizer_state   what the optimizer keeps its states in: f32 or bf16
+ *   optimizer_state   what the optimizer keeps its states in: f32, bf16 or dyn8
  *   ema_decay         of the averages of weights that the update keeps; not there: it keeps none
  *   skips_spikes      true, or not there: steps may be left out for their gradients' norm
  *   gradients         of weights, as products make them: f32 or bf16

@@ -121,7 +121,8 @@ static void put_choice(StrBuf *out, const SearchFacts *facts) {
     if (report->options.gradient_dtype == DTYPE_BF16) {
         html_put_fact(out, "Weights' gradients", search_gradients_text(of));
     }
-    if (report->options.state_dtype == DTYPE_BF16) html_put_fact(out, "Optimizer's state", "bf16");
+    const DType states = report->options.state_dtype;
+    if (states != DTYPE_F32) html_put_fact(out, "Optimizer's state", dtype_name(states));
     SearchRemark remarks[SEARCH_REMARKS];
     int n = search_remarks(facts->arena, &report->options, facts->best.found, remarks);
     for (int i = 0; i < n; i++) html_put_fact(out, remarks[i].label, remarks[i].text);

@@ -49,8 +49,8 @@ static void put_head(StrBuf *out, const SearchFacts *facts) {
     const char *kept = report->options.frozen_bits == 4   ? ", frozen weights in 4 bits"
                        : report->options.frozen_bits == 8 ? ", frozen weights in 8 bits"
                                                           : "";
-    const char *states =
-        report->options.state_dtype == DTYPE_BF16 ? ", optimizer's state bf16" : "";
+    char room[2 * UNIT_TEXT];
+    const char *states = states_text(report->options.state_dtype, ", optimizer's state ", room);
     bool low = report->options.gradient_dtype == DTYPE_BF16;
     const char *gradients = low ? search_gradients_text(&facts->best.found->candidate) : "";
     strbuf_printf(out, "%d sequences, %s tokens, %sFLOP of model a step, in %s%s%s%s%s%s\n",

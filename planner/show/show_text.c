@@ -120,7 +120,8 @@ static void put_fp8(StrBuf *out, const Fp8Facts *fp8) {
 
 static void put_precision(StrBuf *out, const Plan *plan) {
     const char *name = dtype_name(plan->precision);
-    const char *states = plan_state_dtype(plan) == DTYPE_BF16 ? "; optimizer's state bf16" : "";
+    char kept[2 * UNIT_TEXT];
+    const char *states = states_text(plan_state_dtype(plan), "; optimizer's state ", kept);
     const char *rest = plan_gradient_dtype(plan) == DTYPE_BF16
                            ? "f32 parameters and sums; weights' gradients bf16"
                            : "f32 parameters, gradients and sums";

@@ -92,12 +92,14 @@ static Leaf *find_param(Names *names, const char *name, int stage) {
     return bsearch(&key, names->leaves, (size_t)names->count, sizeof(key), by_name);
 }
 
-/* Of the parameter's shape and f32, its copy in 16 bits, or a state or gradient in bf16;
+/* Of the parameter's shape and f32, its copy in 16 bits, or a state or gradient in bf16, or a
+ * state in 8 bits;
  * verify_update.c says how they may lie, verify_program.c which gradients may be so. */
 static bool looks_like(const Node *param, const Node *leaf) {
     const DType dtype = leaf->types[0].dtype;
     if (!type_same_shape(&param->types[0], &leaf->types[0])) return false;
     if ((leaf->op == OP_STATE || leaf->op == OP_ACCUMULATOR) && dtype == DTYPE_BF16) return true;
+    if (leaf->op == OP_STATE && dtype_is_moment(dtype)) return true;
     return node_is_copy(leaf) || dtype == DTYPE_F32;
 }
 

@@ -609,7 +609,7 @@ static void check_trains(UpdateVerifier *uv, const Node *param, const Node *upda
     DType dtype = param->types[0].dtype;
     if (node_is_frozen(param)) {
         if (update) DEFECT(uv, update, "'%s' is frozen, and is updated", name);
-        bool kept = dtype == DTYPE_F32 || dtype_is_blocked(dtype);
+        bool kept = dtype == DTYPE_F32 || (dtype_is_blocked(dtype) && !dtype_is_moment(dtype));
         if (kept || dtype == dtype_of_activations(uv->v->plan->precision)) return;
     } else {
         if (!update) DEFECT(uv, param, "'%s' is not frozen, and is never updated", name);

@@ -12,7 +12,7 @@ typedef struct UpdateArgs {
     float *out[4];
     uint16_t *copy;                    /* of the parameter, in 16 bits, or NULL */
     DType copy_dtype;                  /* f32: there is none */
-    DType state_dtype, gradient_dtype; /* f32 or bf16 */
+    DType state_dtype, gradient_dtype; /* f32 or bf16; states dyn8, too */
     float max_norm;
     int64_t interval;
     AdamwConfig adamw;

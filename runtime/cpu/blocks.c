@@ -1,6 +1,7 @@
 #include "runtime/cpu/blocks.h"
 
-#include "ir/blocks.h"
+#include "ir/moments.h"
+#include "runtime/cpu/moments.h"
 #include "runtime/cpu/vec_low.h"
 
 #include <math.h>
@@ -106,7 +107,9 @@ void blocks_widen(DType dtype, const void *blocks, DType out_dtype, void *out, i
 
 void weights_load(DType dtype, const void *numbers, int64_t at, float *out, int64_t n) {
     const char *from = (const char *)numbers + dtype_size(dtype, at);
-    if (dtype_is_blocked(dtype)) {
+    if (dtype_is_moment(dtype)) {
+        moments_load(dtype, from, 0, out, n);
+    } else if (dtype_is_blocked(dtype)) {
         blocks_widen(dtype, from, DTYPE_F32, out, n);
     } else if (dtype_is_low(dtype)) {
         vec_low_load(dtype, (const uint16_t *)(const void *)from, out, n);
@@ -124,6 +127,8 @@ void weights_store(DType dtype, const float *from, void *numbers, int64_t n) {
             int64_t run = n - at < RUN ? n - at : RUN;
             vec_low_store(dtype, from + at, (uint16_t *)numbers + at, run);
         }
+    } else if (dtype_is_moment(dtype)) {
+        moments_store(dtype, from, numbers, 0, n, NEAREST_THRESHOLD);
     } else if (!dtype_is_blocked(dtype)) {
         memcpy(numbers, from, (size_t)n * sizeof(float));
     } else {

@@ -1,7 +1,8 @@
 /* Weights in blocks of 4 or 8 bits (ir/blocks.h), from and to f32, bf16 or f16; and arrays of any
- * dtype that a parameter may be kept in.
+ * dtype that a parameter or an optimizer's state may be kept in.
  *
- * Counts are whole blocks. No sums: any number of threads gives the same bits.
+ * Counts are whole blocks. Moments in 8 bits are rounded to nearest here (moments.h). No sums: any
+ * number of threads gives the same bits.
  */
 #ifndef RUNTIME_CPU_BLOCKS_H
 #define RUNTIME_CPU_BLOCKS_H

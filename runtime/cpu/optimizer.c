@@ -1,5 +1,7 @@
 #include "runtime/cpu/vec_low.h" /* first: it widens the vectors of this file */
 
+#include "ir/moments.h"
+#include "runtime/cpu/moments.h"
 #include "runtime/cpu/optimizer.h"
 
 #include <math.h>
@@ -15,7 +17,7 @@ uint32_t optimizer_threshold(float step) {
 }
 
 static int64_t tile_length(DType state, DType gradient, bool halves) {
-    return dtype_is_low(state) || dtype_is_low(gradient) || halves ? TILE : CHUNK;
+    return state != DTYPE_F32 || dtype_is_low(gradient) || halves ? TILE : CHUNK;
 }
 
 /* Is the copy the upper half of the parameter's memory? */
@@ -43,15 +45,28 @@ static void close_parameter(DType copy_dtype, const void *p, uint16_t *copy, int
 
 /* Elements of a state from the first-th on, as f32: where they are, or in `tile`. */
 static float *open_state(void *state, DType dtype, int64_t first, int64_t n, float *tile) {
-    if (!dtype_is_low(dtype)) return (float *)state + first;
-    vec_bf16_load((const uint16_t *)state + first, tile, n);
+    if (dtype == DTYPE_F32) return (float *)state + first;
+    if (dtype_is_moment(dtype)) {
+        moments_load(dtype, state, first, tile, n);
+    } else {
+        vec_bf16_load((const uint16_t *)state + first, tile, n);
+    }
     return tile;
 }
 
-/* Keeps second moments, at least 0, that open_state gave, as the threshold has it; vec_close_tile
- * keeps first ones. */
+/* Keeps first moments that open_state gave. */
+static void close_state(void *state, DType dtype, int64_t first, int64_t n, const float *tile) {
+    if (dtype_is_moment(dtype)) {
+        moments_store(dtype, tile, state, first, n, NEAREST_THRESHOLD);
+    } else {
+        vec_close_tile(state, dtype, first, n, tile);
+    }
+}
+
+/* And second ones, at least 0, as the threshold has it. */
 static void close_squares(void *state, DType dtype, int64_t first, int64_t n, const float *tile,
                           uint32_t threshold) {
+    if (dtype_is_moment(dtype)) moments_store(dtype, tile, state, first, n, threshold);
     if (!dtype_is_low(dtype)) return;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
@@ -76,6 +91,7 @@ void optimizer_loss_scale(int64_t interval, float most, const float *factor, flo
 void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, const float *step,
                      const float *clip, const void *g, void *p, void *m, void *v, uint16_t *copy) {
     const DType state = config->state_dtype;
+    const DType squares = state == DTYPE_DYN8 ? DTYPE_DYN8U : state;
     const int64_t length = tile_length(state, config->gradient_dtype, in_halves(p, copy));
     const uint32_t threshold = optimizer_threshold(*step);
     const float factor = clip ? *clip : 1.0f;
@@ -95,7 +111,7 @@ void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, cons
         float tiles[4][TILE];
         const float *gs = vec_tile(g, config->gradient_dtype, first, count, tiles[2]);
         float *ms = open_state(m, state, first, count, tiles[0]);
-        float *vs = open_state(v, state, first, count, tiles[1]);
+        float *vs = open_state(v, squares, first, count, tiles[1]);
         float *ps = open_parameter(p, copy, n, first, count, tiles[3]);
 #pragma omp simd
         for (int64_t i = 0; i < count; i++) {
@@ -106,8 +122,8 @@ void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, cons
             vs[i] = vi;
             ps[i] = ps[i] * keep - size * (mi / (sqrtf(vi) * unscale + eps));
         }
-        vec_close_tile(m, state, first, count, ms);
-        close_squares(v, state, first, count, vs, threshold);
+        close_state(m, state, first, count, ms);
+        close_squares(v, squares, first, count, vs, threshold);
         close_parameter(config->copy_dtype, p, copy, n, first, count, ps);
     }
 }
@@ -141,7 +157,7 @@ void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const fl
             bs[i] = bi;
             ps[i] -= rate * (nesterov ? gi + momentum * bi : bi);
         }
-        vec_close_tile(buf, state, first, count, bs);
+        close_state(buf, state, first, count, bs);
         close_parameter(config->copy_dtype, p, copy, n, first, count, ps);
     }
 }
@@ -171,7 +187,7 @@ void optimizer_lion(const LionConfig *config, int64_t n, const float *lr, const 
             ps[i] = ps[i] * keep - size * sign_of(mi + take1 * (gi - mi));
             ms[i] = mi + take2 * (gi - mi);
         }
-        vec_close_tile(m, state, first, count, ms);
+        close_state(m, state, first, count, ms);
         close_parameter(config->copy_dtype, p, copy, n, first, count, ps);
     }
 }

@@ -107,8 +107,10 @@ bool cuda_bind_adamw(Binding *b) {
     };
     Grid grid = {cuda_blocks(args.tensor.n, UPDATE_CHUNK), 1, 1};
     bool halves = (void *)args.tensor.p == args.tensor.copy;
-    return cuda_push_launch(b, halves ? KERNEL_adamw_halves : KERNEL_adamw, grid, UPDATE_THREADS, 0,
-                            &args, sizeof(args)) &&
+    KernelId kernel = args.scalars.state_dtype == DTYPE_DYN8 ? KERNEL_adamw_moments
+                      : halves                               ? KERNEL_adamw_halves
+                                                             : KERNEL_adamw;
+    return cuda_push_launch(b, kernel, grid, UPDATE_THREADS, 0, &args, sizeof(args)) &&
            cuda_push_rescale(b, 3, b->in[4]);
 }
 
@@ -129,7 +131,8 @@ bool cuda_bind_sgd(Binding *b) {
                    .weight_decay = (float)node_float(b->node, ATTR_weight_decay, 0)},
     };
     Grid grid = {cuda_blocks(args.tensor.n, UPDATE_CHUNK), 1, 1};
-    return cuda_push_launch(b, KERNEL_sgd, grid, UPDATE_THREADS, 0, &args, sizeof(args)) &&
+    KernelId kernel = args.scalars.state_dtype == DTYPE_DYN8 ? KERNEL_sgd_moments : KERNEL_sgd;
+    return cuda_push_launch(b, kernel, grid, UPDATE_THREADS, 0, &args, sizeof(args)) &&
            cuda_push_rescale(b, 2, b->in[3]);
 }
 
@@ -151,7 +154,8 @@ bool cuda_bind_lion(Binding *b) {
                    .weight_decay = node_float(b->node, ATTR_weight_decay, 0)},
     };
     Grid grid = {cuda_blocks(args.tensor.n, UPDATE_CHUNK), 1, 1};
-    return cuda_push_launch(b, KERNEL_lion, grid, UPDATE_THREADS, 0, &args, sizeof(args)) &&
+    KernelId kernel = args.scalars.state_dtype == DTYPE_DYN8 ? KERNEL_lion_moments : KERNEL_lion;
+    return cuda_push_launch(b, kernel, grid, UPDATE_THREADS, 0, &args, sizeof(args)) &&
            cuda_push_rescale(b, 2, b->in[3]);
 }
 

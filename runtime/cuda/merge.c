@@ -95,7 +95,11 @@ static bool sgd_alike(const void *one, const void *args) {
            a->lr_scale == b->lr_scale && a->momentum == b->momentum;
 }
 
-static int sgd_join(const Run *run, Arena *arena, LaunchCommand *out) {
+static int adamw_moments_join(const Run *run, Arena *arena, LaunchCommand *out) {
+    return join_adamw(run, KERNEL_adamw_moments_many, arena, out);
+}
+
+static int join_sgd(const Run *run, KernelId kernel, Arena *arena, LaunchCommand *out) {
     SgdManyArgs *many = ARENA_NEW(arena, SgdManyArgs);
     many->n_tensors = run->n_tensors;
     number_blocks(run, many->first_block);
@@ -109,8 +113,16 @@ static int sgd_join(const Run *run, Arena *arena, LaunchCommand *out) {
         many->scalars.low_gradients = low;
         many->tensor[t] = args->tensor;
     }
-    out[0] = new_launch(KERNEL_sgd_many, run->n_blocks, many);
+    out[0] = new_launch(kernel, run->n_blocks, many);
     return 1;
+}
+
+static int sgd_join(const Run *run, Arena *arena, LaunchCommand *out) {
+    return join_sgd(run, KERNEL_sgd_many, arena, out);
+}
+
+static int sgd_moments_join(const Run *run, Arena *arena, LaunchCommand *out) {
+    return join_sgd(run, KERNEL_sgd_moments_many, arena, out);
 }
 
 static bool lion_alike(const void *one, const void *args) {
@@ -121,7 +133,7 @@ static bool lion_alike(const void *one, const void *args) {
            a->lr_scale == b->lr_scale && a->beta1 == b->beta1 && a->beta2 == b->beta2;
 }
 
-static int lion_join(const Run *run, Arena *arena, LaunchCommand *out) {
+static int join_lion(const Run *run, KernelId kernel, Arena *arena, LaunchCommand *out) {
     LionManyArgs *many = ARENA_NEW(arena, LionManyArgs);
     many->n_tensors = run->n_tensors;
     number_blocks(run, many->first_block);
@@ -135,8 +147,16 @@ static int lion_join(const Run *run, Arena *arena, LaunchCommand *out) {
         many->scalars.low_gradients = low;
         many->tensor[t] = args->tensor;
     }
-    out[0] = new_launch(KERNEL_lion_many, run->n_blocks, many);
+    out[0] = new_launch(kernel, run->n_blocks, many);
     return 1;
+}
+
+static int lion_join(const Run *run, Arena *arena, LaunchCommand *out) {
+    return join_lion(run, KERNEL_lion_many, arena, out);
+}
+
+static int lion_moments_join(const Run *run, Arena *arena, LaunchCommand *out) {
+    return join_lion(run, KERNEL_lion_moments_many, arena, out);
 }
 
 static bool ema_alike(const void *one, const void *args) {
@@ -241,6 +261,12 @@ static const Family FAMILIES[] = {
      adamw_halves_join},
     {KERNEL_sgd, UPDATE_TENSORS, sgd_alike, no_scratch, N_KERNELS, INT32_MAX, sgd_join},
     {KERNEL_lion, UPDATE_TENSORS, lion_alike, no_scratch, N_KERNELS, INT32_MAX, lion_join},
+    {KERNEL_adamw_moments, UPDATE_TENSORS, adamw_alike, no_scratch, N_KERNELS, INT32_MAX,
+     adamw_moments_join},
+    {KERNEL_sgd_moments, UPDATE_TENSORS, sgd_alike, no_scratch, N_KERNELS, INT32_MAX,
+     sgd_moments_join},
+    {KERNEL_lion_moments, UPDATE_TENSORS, lion_alike, no_scratch, N_KERNELS, INT32_MAX,
+     lion_moments_join},
     {KERNEL_ema, UPDATE_TENSORS, ema_alike, no_scratch, N_KERNELS, INT32_MAX, ema_join},
     {KERNEL_lamb_moments, LAMB_TENSORS, lamb_alike, lamb_scratch, KERNEL_lamb_norms_finish,
      LAMB_PARTIALS, lamb_moments_join},

@@ -265,6 +265,11 @@ static void bench_rest(void) {
     BENCH_BYTES(
         "adamw, states in bf16", 5 * bytes,
         optimizer_adamw(&low, total, &lr, &step, &clip, x, y, (uint16_t *)z, (uint16_t *)w, NULL));
+    const AdamwConfig codes = {0.9, 0.95, 1e-8, 0.1, 1, DTYPE_F32, DTYPE_DYN8};
+    memset(z, 0, (size_t)bytes), memset(w, 0, (size_t)bytes);
+    BENCH_BYTES("adamw, states in 8 bits", 4 * bytes,
+                optimizer_adamw(&codes, total, &lr, &step, &clip, x, y, z, w, NULL));
+    memset(z, 0, (size_t)bytes);
     BENCH_BYTES("sgd with momentum", 5 * bytes,
                 optimizer_sgd(&sgd, total, &lr, &clip, x, y, z, NULL));
     const PhiloxStream stream = {.seed = 1};

@@ -47,7 +47,9 @@ fails 'flag with a value' 2 '--json takes no value' plan $model --json=1
 fails 'no number' 2 "--micro-batch: 'two' is not a whole number" plan $model --micro-batch two
 works 'a flag twice' '"model"' plan $model --set layers=1 --set layers=2 --json --json
 fails 'unknown precision' 2 "--precision: 'fp4' is not f32, bf16, f16 or fp8" plan $model --precision fp4
-fails 'unknown dtype of states' 2 "--optimizer-state: 'f16' is not f32 or bf16" plan $model --optimizer-state f16
+fails 'unknown dtype of states' 2 "--optimizer-state: 'f16' is not f32, bf16 or dyn8" plan $model --optimizer-state f16
+works 'states in 8 bits' "f32; optimizer's state dyn8" plan $model --optimizer-state dyn8
+fails 'states in 8 bits whose blocks would be cut' 2 't=2 would do, or --optimizer-state bf16' plan $model --mesh t=4 --optimizer-state dyn8
 works 'states in bf16' "f32; optimizer's state bf16" plan $model --optimizer-state bf16 -o "$folder/states.plan"
 fails 'unknown dtype of gradients' 2 "--gradients: 'f16' is not f32 or bf16" plan $model --gradients f16
 fails 'masters that are no word' 2 "--masters: 'half' is not whole or split" plan $model --precision bf16 --masters half

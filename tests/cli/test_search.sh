@@ -182,6 +182,10 @@ result 'and in its table' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
 run "${states[@]}" --optimizer-state bf16
 [[ $status -eq 0 && $out == *"in bf16, optimizer's state bf16"* ]]
 result 'and does' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
+run plan models/llama.lua --set size=8b --set layers=42 --set seq=4096 --cluster h200 --ranks 1 --global-batch 16 \
+    --masters whole --offload 0 --gradients f32
+[[ $status -eq 1 && $err == *'; but with --optimizer-state dyn8 it would' ]]
+result 'and what states in 8 bits would' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
 run "${states[@]}" --optimizer-state f32
 [[ $status -eq 1 && $err != *'--optimizer-state'* ]]
 result 'what was said to be f32 is not questioned' "$([ $? -eq 0 ] || echo "status $status: $err$out")"

@@ -19,6 +19,19 @@ static const Variant DEEP = {"gpt of 8 blocks",
                              DTYPE_F32,
                              {SIZES, {"layers", "8"}, {"vocab", "61"}, {"ffn", "64"}}};
 
+/* Wide enough for states in 8 bits. */
+static const Variant WIDE = {"gpt with states in 8 bits",
+                             "models/gpt.lua",
+                             2,
+                             DTYPE_F32,
+                             {{"optimizer.eps", "1e-6"},
+                              {"model", "128"},
+                              {"heads", "4"},
+                              {"seq", "8"},
+                              {"layers", "2"},
+                              {"vocab", "61"},
+                              {"ffn", "128"}}};
+
 static void run(void) {
     check_layouts(&GPT, LAYOUTS, N_LAYOUTS);
     check_layouts(&DEEP, DEEP_LAYOUTS, N_DEEP_LAYOUTS);
@@ -28,6 +41,11 @@ static void run(void) {
     run_zero = ZERO_OPTIMIZER;
     run_state_dtype = DTYPE_BF16;
     check_layouts(&GPT, ZERO_LAYOUTS, 3);
+    run_state_dtype = DTYPE_DYN8;
+    check_layouts(&WIDE, &ZERO_LAYOUTS[2], 1);
+    run_offload = 100;
+    check_layouts(&WIDE, ZERO_LAYOUTS, 1);
+    run_offload = 0;
     run_state_dtype = DTYPE_F32;
     run_ema_decay = 0.9;
     run_skips_spikes = true;

@@ -1,13 +1,17 @@
-/* Optimizers that keep their states in bf16: that second moments follow what a beta2 near 1 would
- * have them follow, that training goes as with f32, under every layout, in the memory that was
- * planned; that a checkpoint goes from one to the other, and that plans with states of other dtypes
- * are refused.
+/* Optimizers that keep their states in bf16 or 8 bits: that codes are the nearest and what they say
+ * is what is written of them, that second moments follow what a beta2 near 1 would have them
+ * follow, that training goes as with f32, under every layout, in the memory that was planned; that
+ * a checkpoint goes from one to the other, and that plans with states of other dtypes are refused.
  *
  * Would catch: second moments that stand still; a state that is rounded twice, or in another way on
- * another layout; a state of f32 where bf16 is asked for; a shard of one that is read as f32.
+ * another layout; a state of f32 where bf16 is asked for; a shard of one that is read as f32; a
+ * block's numbers by another's scale; a second moment that becomes nothing; a layout that cuts
+ * blocks.
  */
+#include "ir/moments.h"
 #include "planner/verify/verify.h"
 #include "runtime/checkpoint/safetensors.h"
+#include "runtime/cpu/moments.h"
 #include "runtime/cpu/optimizer.h"
 #include "runtime/cpu/vec_low.h"
 #include "runtime/engine_internal.h"
@@ -15,19 +19,22 @@
 
 #include <unistd.h>
 
-enum { STEPS = 6, LONG_STEPS = 60, GLOBAL_BATCH = 8, N_SETTINGS = 9 };
+enum { STEPS = 6, SOME_STEPS = 16, LONG_STEPS = 60, GLOBAL_BATCH = 8, N_SETTINGS = 9 };
 
 static const Layout ALONE = {1, 1, 1, GLOBAL_BATCH, 1, "1f1b", false, NULL, 0};
+
+/* States in 8 bits take parameters of 4,096 elements, and rows of blocks where t divides them. */
+static bool wide_model;
 
 static bool start(Run *run, const char *optimizer, DType state, const Layout *layout, bool text) {
     const ModelSetting settings[N_SETTINGS] = {{"optimizer", optimizer},
                                                {"optimizer.eps", "1e-6"},
-                                               {"model", "32"},
+                                               {"model", wide_model ? "128" : "32"},
                                                {"heads", "4"},
                                                {"seq", "16"},
                                                {"vocab", "61"},
                                                {"layers", "4"},
-                                               {"ffn", "70"},
+                                               {"ffn", wide_model ? "128" : "70"},
                                                {"optimizer.momentum", "0.9"}};
     run_state_dtype = state;
     bool fine = run_plan(run, "models/gpt.lua", settings, N_SETTINGS, layout, GLOBAL_BATCH, text);
@@ -35,36 +42,153 @@ static bool start(Run *run, const char *optimizer, DType state, const Layout *la
     return fine && run_start(run);
 }
 
+/* --- codes --- */
+
+enum { BLOCK = WEIGHT_BLOCK };
+
+/* What a code of n stretches says, in f64, and the code below which that of q, 0 to 1, lies: the
+ * last stretch but 0's begins at what code 0 would say. */
+static double said_by(int n, int code) {
+    for (int k = 0; k < n && code > 0; k++) {
+        int last = (1 << (n - k)) - 1, before = last / 2;
+        double end = pow(8, -k), begin = end / 8;
+        if (code > before) return begin + (end - begin) * (code - before) / (last - before);
+    }
+    return code > 0 ? pow(8, -n) : 0;
+}
+static int code_below(const double *said, int n, double q) {
+    int code = (1 << n) - 1;
+    while (code > 0 && said[code] > q) code--;
+    return code;
+}
+
+/* All codes, a quarter in each of four blocks, each with one that is the largest. */
+static void test_all_codes(DType dtype) {
+    const int n = dtype == DTYPE_DYN8 ? MOMENT_STRETCHES : SQUARE_STRETCHES;
+    uint8_t blocks[5 * MOMENT_BLOCK_BYTES] = {0}, again[sizeof(blocks)];
+    float x[5 * BLOCK];
+    check_begin(dtype == DTYPE_DYN8 ? "all codes of dyn8 say what they should, and stay"
+                                    : "all codes of dyn8u say what they should, and stay");
+    for (int i = 0; i < 5 * BLOCK; i++) {
+        const uint16_t scale = vec_bf16_round(0.75f * (float)(i / BLOCK + 1));
+        uint8_t *block = blocks + i / BLOCK * MOMENT_BLOCK_BYTES;
+        block[i % BLOCK] = (uint8_t)(i % BLOCK ? i - i / BLOCK : (1 << n) - 1);
+        memcpy(block + BLOCK, &scale, sizeof(scale));
+    }
+    moments_load(dtype, blocks, 0, x, 5 * BLOCK);
+    for (int i = 0; i < 5 * BLOCK; i++) {
+        const int code = blocks[i / BLOCK * MOMENT_BLOCK_BYTES + i % BLOCK];
+        double size = said_by(n, code & ((1 << n) - 1)) * 0.75 * (i / BLOCK + 1);
+        double wanted = code >> n ? -size : size;
+        CHECK(fabs((double)x[i] - wanted) <= 1e-6 * size, "code %d says %.9g, not %.9g", code,
+              (double)x[i], wanted);
+    }
+    moments_store(dtype, x, again, 0, 5 * BLOCK, NEAREST_THRESHOLD);
+    CHECK(memcmp(blocks, again, sizeof(blocks)) == 0, "another block when it is kept again");
+    check_end();
+}
+
+/* Sizes over nine powers of ten, one block after the other with a scale of its own. */
+static void test_nearest(DType dtype, uint32_t threshold) {
+    enum { N = 64 * BLOCK };
+    const bool squares = dtype == DTYPE_DYN8U;
+    const int n = squares ? SQUARE_STRETCHES : MOMENT_STRETCHES;
+    uint8_t blocks[N / BLOCK * MOMENT_BLOCK_BYTES];
+    float x[N];
+    double said[256];
+    uint32_t seed = 1;
+    for (int i = 0; i < N; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        double size = pow(10, (double)(seed >> 8) * 0x1p-24 * -9 + i / BLOCK % 5 - 2);
+        x[i] = (float)(!squares && seed & 128 ? -size : size);
+    }
+    check_begin(squares ? "codes of second moments: the threshold's"
+                        : "codes of first moments: the nearest");
+    for (int code = 0; code < 1 << n; code++) said[code] = said_by(n, code);
+    moments_store(dtype, x, blocks, 0, N, threshold);
+    for (int i = 0; i < N; i++) {
+        const uint8_t *block = blocks + i / BLOCK * MOMENT_BLOCK_BYTES;
+        double most = 0;
+        for (int k = 0; k < BLOCK; k++) most = fmax(most, fabs((double)x[i / BLOCK * BLOCK + k]));
+        uint16_t scale;
+        memcpy(&scale, block + BLOCK, sizeof(scale));
+        CHECK(scale == (vec_bits((float)most) + threshold) >> 16, "scale %x", scale);
+        double q = fabs((double)x[i]) / most;
+        const int below = code_below(said, n, q), code = block[i % BLOCK] & ((1 << n) - 1);
+        double from = below ? said[below] : pow(8, -n),
+               to = below + 1 < 1 << n ? said[below + 1] : 2;
+        double place = below + (q - from) / (to - from) + threshold / 65536.0;
+        int least = squares && x[i] > 0;
+        bool fine = fabs(code - fmax(floor(place), least)) == 0 ||
+                    fabs(place - rint(place)) < 1e-4; /* f32 may round it the other way */
+        CHECK(fine, "%.9g of %.9g has code %d, place %.6f", (double)x[i], most, code, place);
+        CHECK(squares || block[i % BLOCK] >> 7 == (x[i] < 0), "the sign of %g", (double)x[i]);
+    }
+    check_end();
+}
+
+static void test_odd_blocks(void) {
+    static const float LARGE[] = {0, 1e-32f, 1e-30f, 3e38f, INFINITY};
+    check_begin("blocks of nothing, of almost nothing, and of too much");
+    for (size_t k = 0; k < sizeof(LARGE) / sizeof(LARGE[0]); k++) {
+        uint8_t block[MOMENT_BLOCK_BYTES];
+        float x[BLOCK] = {0}, y[BLOCK];
+        x[1] = LARGE[k];
+        x[2] = LARGE[k] * 1e-9f;
+        moments_store(DTYPE_DYN8U, x, block, 0, BLOCK, 0);
+        moments_load(DTYPE_DYN8U, block, 0, y, BLOCK);
+        bool kept = LARGE[k] > 7e-31f;
+        CHECK(y[0] == 0 && isfinite(y[1]), "%g becomes %g", (double)x[1], (double)y[1]);
+        CHECK(kept ? fabsf(y[1] - fminf(x[1], 3.4e38f)) <= 0.01f * y[1] : y[1] == 0,
+              "%g becomes %g", (double)x[1], (double)y[1]);
+        CHECK((y[2] > 0) == (kept && x[2] > 0), "%g becomes %g", (double)x[2], (double)y[2]);
+    }
+    check_end();
+}
+
 /* --- second moments --- */
 
-static float wide(const uint16_t *x, int i) {
-    return vec_get(x, DTYPE_BF16, i);
+static float wide(const void *x, DType dtype, int i) {
+    float block[BLOCK];
+    if (dtype == DTYPE_BF16) return vec_get(x, DTYPE_BF16, i);
+    moments_load(DTYPE_DYN8U, x, i / BLOCK * BLOCK, block, BLOCK);
+    return block[i % BLOCK];
 }
 
 /* With gradients of a size, from a second moment far off, after `n_steps`: its mean over elements
  * that differ a little. */
-static double second_moment(double beta2, float begin, float gradient, int n_steps) {
+static double second_moment(DType state, double beta2, float begin, float gradient, int n_steps) {
     enum { N = 512 };
-    const AdamwConfig config = {0.9, beta2, 1e-8, 0, 1, DTYPE_F32, DTYPE_BF16, DTYPE_F32};
+    const AdamwConfig config = {0.9, beta2, 1e-8, 0, 1, DTYPE_F32, state, DTYPE_F32};
     const float lr = 0, clip = 1;
-    float g[N], p[N] = {0};
+    float g[N], p[N] = {0}, at_first[N];
     uint16_t m[N] = {0}, v[N];
     double sum = 0;
     for (int i = 0; i < N; i++) {
         float size = 1 + (float)i / N; /* all that there may be below the last bit */
+        if (state == DTYPE_DYN8 && i % 2) size *= 0.01f;
         g[i] = gradient * sqrtf(size);
-        v[i] = vec_bf16_round(begin * size);
+        at_first[i] = begin * size;
+    }
+    if (state == DTYPE_BF16) {
+        vec_bf16_store(at_first, v, N);
+    } else {
+        moments_store(DTYPE_DYN8U, at_first, v, 0, N, NEAREST_THRESHOLD);
     }
     for (int step = 1; step <= n_steps; step++) {
         const float number = (float)step;
         optimizer_adamw(&config, N, &lr, &number, &clip, g, p, m, v, NULL);
     }
-    for (int i = 0; i < N; i++) sum += (double)wide(v, i) / (1 + (double)i / N);
+    for (int i = 0; i < N; i++) {
+        double size = 1 + (double)i / N;
+        if (state == DTYPE_DYN8 && i % 2) size *= 0.01;
+        sum += (double)wide(v, state, i) / size;
+    }
     return sum / N;
 }
 
 /* Rounded to nearest, a change of a thousandth or less is none: 1 would stay 1. */
-static void test_second_moments(void) {
+static void test_second_moments(DType state) {
     static const struct {
         double beta2;
         float begin, gradient;
@@ -79,11 +203,11 @@ static void test_second_moments(void) {
         char name[120];
         double left = pow(CASES[i].beta2, CASES[i].n_steps), g = (double)CASES[i].gradient;
         double expected = left * (double)CASES[i].begin + (1 - left) * g * g;
-        snprintf(name, sizeof(name), "a second moment in bf16, beta2 %g, from %g with gradients %g",
-                 CASES[i].beta2, (double)CASES[i].begin, g);
+        snprintf(name, sizeof(name), "a second moment in %s, beta2 %g, from %g with gradients %g",
+                 dtype_name(state), CASES[i].beta2, (double)CASES[i].begin, g);
         check_begin(name);
-        double found =
-            second_moment(CASES[i].beta2, CASES[i].begin, CASES[i].gradient, CASES[i].n_steps);
+        double found = second_moment(state, CASES[i].beta2, CASES[i].begin, CASES[i].gradient,
+                                     CASES[i].n_steps);
         CHECK(fabs(found / expected - 1) < 0.12, "%g, not %g", found, expected);
         check_end();
     }
@@ -120,25 +244,28 @@ static int64_t optimizer_bytes(const Run *run) {
     return bytes;
 }
 
-/* Losses as with f32, half of the states' bytes, planned and taken. */
-static void test_training(const char *optimizer, double rate) {
+/* Losses as with f32, half of the states' bytes or about a quarter, planned and taken. */
+static void test_training(const char *optimizer, DType state, double rate) {
+    const int n_steps = state == DTYPE_DYN8 ? SOME_STEPS : LONG_STEPS;
     Run full, half;
     char name[100];
-    snprintf(name, sizeof(name), "%s with states in bf16 trains as with f32", optimizer);
+    snprintf(name, sizeof(name), "%s with states in %s trains as with f32", optimizer,
+             dtype_name(state));
     check_begin(name);
     bool done = start(&full, optimizer, DTYPE_F32, &ALONE, true);
-    done = start(&half, optimizer, DTYPE_BF16, &ALONE, true) && done;
-    done = done && run_steps(&full, LONG_STEPS, rate) && run_steps(&half, LONG_STEPS, rate);
+    done = start(&half, optimizer, state, &ALONE, true) && done;
+    done = done && run_steps(&full, n_steps, rate) && run_steps(&half, n_steps, rate);
     CHECK(done, "%s%s", diag_text(full.diag), diag_text(half.diag));
     if (done) {
-        double ours = mean_loss(&half, LONG_STEPS - 10, LONG_STEPS),
-               theirs = mean_loss(&full, LONG_STEPS - 10, LONG_STEPS);
+        double ours = mean_loss(&half, n_steps - 10, n_steps),
+               theirs = mean_loss(&full, n_steps - 10, n_steps);
         CHECK(fabs(ours - theirs) < 4e-3 * theirs, "loss %.5f, with f32 %.5f", ours, theirs);
         int64_t n = type_elements(&half.types[0]);
         double apart = relative_distance(run_weight(&half, 0), run_weight(&full, 0), n);
         CHECK(apart > 1e-7, "nothing was rounded");
         double share = (double)optimizer_bytes(&half) / (double)optimizer_bytes(&full);
-        CHECK(share > 0.49 && share < 0.6, "states take %.3f of f32's", share);
+        bool low = state == DTYPE_DYN8 ? share > 0.25 && share < 0.3 : share > 0.49 && share < 0.6;
+        CHECK(low, "states take %.3f of f32's", share);
         compare_memory(&half);
     }
     run_close(&full);
@@ -159,25 +286,26 @@ static void compare_rounded_weights(Run *run, Run *one) {
     }
 }
 
-static void test_layouts(const char *optimizer, double rate) {
+static void test_layouts(const char *optimizer, DType state, double rate) {
     static const LayoutCase CASES[] = {
         {{2, 2, 1, 2, 1, "1f1b", true, NULL, 0}, RECOMPUTE_NONE, 1},
         {{1, 2, 2, 2, 1, "1f1b", false, NULL, 0}, RECOMPUTE_FULL, 2},
         {{1, 4, 1, 2, 1, "1f1b", false, NULL, 0}, RECOMPUTE_NONE, 3},
         {{2, 1, 2, 2, 2, "interleaved", false, NULL, 0}, RECOMPUTE_NONE, 0},
     };
+    const size_t each = state == DTYPE_DYN8 ? 2 : VARIANT_STEP;
     Run one;
     bool ready =
-        start(&one, optimizer, DTYPE_BF16, &ALONE, false) && run_steps_keeping(&one, STEPS, rate);
-    for (size_t k = 0; k < sizeof(CASES) / sizeof(CASES[0]); k += VARIANT_STEP) {
+        start(&one, optimizer, state, &ALONE, false) && run_steps_keeping(&one, STEPS, rate);
+    for (size_t k = 0; k < sizeof(CASES) / sizeof(CASES[0]); k += each) {
         char title[200];
         Run run;
         run_recompute = CASES[k].recompute;
         run_zero = CASES[k].zero;
-        int length = snprintf(title, sizeof(title), "states in bf16, ");
+        int length = snprintf(title, sizeof(title), "states in %s, ", dtype_name(state));
         layout_name(optimizer, &CASES[k].layout, title + length, sizeof(title) - (size_t)length);
         check_begin(title);
-        bool done = ready && start(&run, optimizer, DTYPE_BF16, &CASES[k].layout, true) &&
+        bool done = ready && start(&run, optimizer, state, &CASES[k].layout, true) &&
                     run_steps_keeping(&run, STEPS, rate);
         run_recompute = RECOMPUTE_NONE;
         run_zero = 0;
@@ -247,14 +375,56 @@ static void test_checkpoint(void) {
     }
 }
 
+/* Files have states in 8 bits in f32, exactly: what goes on from one is as if it had not stopped,
+ * whatever the layout. */
+static void test_exact_checkpoint(void) {
+    static const Layout TO = {1, 2, 1, 4, 1, "1f1b", false, NULL, 0};
+    const TrainingPlace place = {.step = 3, .samples = 3 * GLOBAL_BATCH, .data = "a text"};
+    TrainingPlace found = {0};
+    char path[] = "/tmp/perilune-state-XXXXXX";
+    int file = mkstemp(path);
+    Run first, second;
+    check_begin("a checkpoint of states in 8 bits is exact");
+    bool fine = start(&first, "adamw", DTYPE_DYN8, &ALONE, false) && run_steps(&first, 3, 1e-3) &&
+                engine_save_state(first.engine, path, &place, first.diag);
+    if (fine) check_file(path, DTYPE_F32, first.diag);
+    run_zero = 1;
+    fine = start(&second, "adamw", DTYPE_DYN8, &TO, false) && fine;
+    run_zero = 0;
+    fine = fine && engine_load_state(second.engine, path, &found, second.diag);
+    CHECK(fine, "%s%s", diag_text(first.diag), diag_text(second.diag));
+    char again[] = "/tmp/perilune-state-XXXXXX";
+    int copy = mkstemp(again);
+    fine = fine && engine_save_state(second.engine, again, &place, second.diag);
+    Safetensors *one = fine ? safetensors_open(path, first.diag) : NULL;
+    Safetensors *two = fine ? safetensors_open(again, second.diag) : NULL;
+    CHECK(one && two, "%s%s", diag_text(first.diag), diag_text(second.diag));
+    for (int i = 0; one && two && i < safetensors_count(one); i++) {
+        const SafetensorsInfo *at = safetensors_at(one, i);
+        SafetensorsInfo other;
+        bool same = safetensors_find(two, at->name, &other) && other.n_bytes == at->n_bytes &&
+                    memcmp(other.data, at->data, at->n_bytes) == 0;
+        CHECK(same, "'%s' is another", at->name);
+    }
+    if (one) safetensors_close(one);
+    if (two) safetensors_close(two);
+    run_close(&first);
+    run_close(&second);
+    if (file >= 0) close(file);
+    if (copy >= 0) close(copy);
+    unlink(path);
+    unlink(again);
+    check_end();
+}
+
 /* --- plans that are wrong --- */
 
 /* What is wrong with the plan's text after `from` became `to` once; "": nothing. */
-static void check_refused(const char *title, const char *from, const char *to,
+static void check_refused(const char *title, DType state, const char *from, const char *to,
                           const char *expected) {
     Run run;
     check_begin(title);
-    bool fine = start(&run, "adamw", DTYPE_BF16, &ALONE, false);
+    bool fine = start(&run, "adamw", state, &ALONE, false);
     CHECK(fine, "%s", diag_text(run.diag));
     StrBuf text = strbuf_create(), broken = strbuf_create();
     if (fine) plan_print(&text, run.plan);
@@ -278,10 +448,37 @@ static void check_refused(const char *title, const char *from, const char *to,
 }
 
 static void test_refused(void) {
-    check_refused("one state in bf16, the other in f32", "{name=\"adam_v/wte\", of=\"wte\"} : bf16",
+    check_refused("one state in bf16, the other in f32", DTYPE_BF16,
+                  "{name=\"adam_v/wte\", of=\"wte\"} : bf16",
                   "{name=\"adam_v/wte\", of=\"wte\"} : f32", "it must be bf16");
-    check_refused("a state in f16", "{name=\"adam_m/wte\", of=\"wte\"} : bf16",
+    check_refused("a state in f16", DTYPE_BF16, "{name=\"adam_m/wte\", of=\"wte\"} : bf16",
                   "{name=\"adam_m/wte\", of=\"wte\"} : f16", "it must be f32");
+    check_refused("second moments with a sign", DTYPE_DYN8,
+                  "{name=\"adam_v/wte\", of=\"wte\"} : dyn8u",
+                  "{name=\"adam_v/wte\", of=\"wte\"} : dyn8", "it must be dyn8u");
+    check_refused("a state in blocks of weights", DTYPE_DYN8,
+                  "{name=\"adam_m/wte\", of=\"wte\"} : dyn8",
+                  "{name=\"adam_m/wte\", of=\"wte\"} : int8", "it must be f32");
+}
+
+/* Plans that cannot be made, and why. */
+static void check_no_plan(const char *title, const char *optimizer, const Layout *layout,
+                          const char *expected) {
+    Run run;
+    check_begin(title);
+    bool fine = start(&run, optimizer, DTYPE_DYN8, layout, false);
+    CHECK(!fine && strstr(diag_text(run.diag), expected), "not said: %s; but: %s", expected,
+          diag_text(run.diag));
+    run_close(&run);
+    check_end();
+}
+
+static void test_no_plan(void) {
+    static const Layout CUT = {4, 1, 1, GLOBAL_BATCH, 1, "1f1b", false, NULL, 0};
+    check_no_plan("a layout that cuts blocks of moments", "adamw", &CUT,
+                  "t=4 would cut blocks of 64 moments that share a scale; t=2 would do");
+    check_no_plan("states in 8 bits of an optimizer that has none", "muon", &ALONE,
+                  "is for the optimizers adamw, lion and sgd");
 }
 
 int main(void) {
@@ -289,14 +486,26 @@ int main(void) {
         const char *optimizer;
         double rate;
     } KINDS[] = {{"adamw", 2e-3}, {"lion", 3e-4}, {"sgd", 0.05}, {"lamb", 5e-3}, {"muon", 2e-3}};
-    test_second_moments();
+    test_all_codes(DTYPE_DYN8);
+    test_all_codes(DTYPE_DYN8U);
+    test_nearest(DTYPE_DYN8, NEAREST_THRESHOLD);
+    for (uint32_t threshold = 0; threshold < 65536; threshold += 21845)
+        test_nearest(DTYPE_DYN8U, threshold);
+    test_odd_blocks();
+    test_second_moments(DTYPE_BF16);
+    test_second_moments(DTYPE_DYN8);
     test_thresholds();
     for (size_t i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i += VARIANT_STEP) {
-        test_training(KINDS[i].optimizer, KINDS[i].rate);
-        test_layouts(KINDS[i].optimizer, KINDS[i].rate);
+        test_training(KINDS[i].optimizer, DTYPE_BF16, KINDS[i].rate);
+        test_layouts(KINDS[i].optimizer, DTYPE_BF16, KINDS[i].rate);
     }
     test_checkpoint();
+    wide_model = true;
+    for (int i = 0; i < 3; i++) test_training(KINDS[i].optimizer, DTYPE_DYN8, KINDS[i].rate);
+    test_layouts("adamw", DTYPE_DYN8, 2e-3);
+    test_exact_checkpoint();
     test_refused();
+    test_no_plan();
     compare_print_worst();
     return check_report();
 }

@@ -60,9 +60,9 @@ typedef struct LossScaleArgs {
     float most;
 } LossScaleArgs;
 
-/* f32 [n] each, states (m, v) and gradients (g) f32 or bf16; copy: bf16 or f16 [n], written with p,
- * or NULL; where it is p itself, p is in halves (ir/masters.h). weight_decay in f64: see
- * optimizer.h. */
+/* f32 [n] each, states (m, v) f32, bf16 or in 8 bits (ir/moments.h), gradients (g) f32 or bf16;
+ * copy: bf16 or f16 [n], written with p, or NULL; where it is p itself, p is in halves
+ * (ir/masters.h). weight_decay in f64: see optimizer.h. */
 typedef struct AdamwTensor {
     float *p;
     void *m, *v;

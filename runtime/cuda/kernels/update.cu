@@ -3,20 +3,6 @@
  * forms give the same bits. */
 #include "runtime/cuda/kernels/update.cuh"
 
-/* Whose block this is: the last t with first_block[t] <= blockIdx.x. */
-static __device__ __forceinline__ int find_tensor(const uint32_t *first_block, int n_tensors) {
-    int low = 0, high = n_tensors;
-    while (high - low > 1) {
-        const int middle = (low + high) / 2;
-        if (first_block[middle] <= blockIdx.x) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
 /* The sum of squares of chunk number `number`, in thread 0. */
 template <typename G>
 static __device__ __forceinline__ float chunk_sumsq(const G *x, int64_t n, int64_t chunk,
@@ -104,10 +90,6 @@ KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) sumsq_finish_many(SumsqManyArg
     finish_sumsq(a.partial + first, a.first_block[t + 1] - first, a.out[t]);
 }
 
-static __device__ __forceinline__ bool is_finite(float x) {
-    return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u;
-}
-
 KERNEL_FUNCTION clip_scale(ClipScaleArgs a) {
     const float loss_scale = a.loss_scale ? *a.loss_scale : 1.0f;
     const float norm = sqrtf(*a.sumsq) / loss_scale;
@@ -132,32 +114,6 @@ KERNEL_FUNCTION loss_scale(LossScaleArgs a) {
     if (grows) *a.scale = scale * 2 < a.most ? scale * 2 : a.most;
     *a.finite_steps = grows ? 0.0f : steps;
     if (finite) *a.updates += 1;
-}
-
-/* What one element's update needs, in f32. */
-typedef struct AdamwFactors {
-    float clip, take1, beta2, take2, keep, size, unscale, eps;
-    uint32_t threshold;
-} AdamwFactors;
-
-/* The powers in f64 by two threads, for all of the block. */
-static __device__ __forceinline__ AdamwFactors adamw_factors(const AdamwScalars &s,
-                                                             double weight_decay) {
-    __shared__ double power[2];
-    if (threadIdx.x < 2) power[threadIdx.x] = pow(threadIdx.x ? s.beta2 : s.beta1, (double)*s.step);
-    __syncthreads();
-    const double rate = (double)*s.lr * s.lr_scale;
-    AdamwFactors f;
-    f.clip = *s.clip;
-    f.take1 = (float)(1.0 - s.beta1);
-    f.beta2 = (float)s.beta2;
-    f.take2 = (float)(1.0 - s.beta2);
-    f.keep = (float)fma(-rate, weight_decay, 1.0);
-    f.size = (float)(rate / (1.0 - power[0]));
-    f.unscale = (float)(1.0 / sqrt(1.0 - power[1]));
-    f.eps = s.eps;
-    f.threshold = threshold_of(*s.step);
-    return f;
 }
 
 /* N elements of all that an update reads. */

@@ -6,6 +6,24 @@
 #include "runtime/cuda/kernels/threshold.cuh"
 #include "runtime/cuda/kernels/vector.cuh"
 
+/* Whose block this is: the last t with first_block[t] <= blockIdx.x. */
+static __device__ __forceinline__ int find_tensor(const uint32_t *first_block, int n_tensors) {
+    int low = 0, high = n_tensors;
+    while (high - low > 1) {
+        const int middle = (low + high) / 2;
+        if (first_block[middle] <= blockIdx.x) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static __device__ __forceinline__ bool is_finite(float x) {
+    return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u;
+}
+
 /* Two numbers of 16 bits each, the first in the lower half. */
 static __device__ __forceinline__ uint32_t pair_of(uint32_t first, uint32_t second) {
     return (first & 0xffffu) | second << 16;
@@ -191,6 +209,32 @@ static __device__ __forceinline__ void round_squares(float *x, uint32_t threshol
 template <typename S, int N>
 static __device__ __forceinline__ void put_state(void *state, int64_t i, const float *x) {
     Elements<N>::put((S *)state + i, x);
+}
+
+/* What one element's update needs, in f32. */
+typedef struct AdamwFactors {
+    float clip, take1, beta2, take2, keep, size, unscale, eps;
+    uint32_t threshold;
+} AdamwFactors;
+
+/* The powers in f64 by two threads, for all of the block. */
+static __device__ __forceinline__ AdamwFactors adamw_factors(const AdamwScalars &s,
+                                                             double weight_decay) {
+    __shared__ double power[2];
+    if (threadIdx.x < 2) power[threadIdx.x] = pow(threadIdx.x ? s.beta2 : s.beta1, (double)*s.step);
+    __syncthreads();
+    const double rate = (double)*s.lr * s.lr_scale;
+    AdamwFactors f;
+    f.clip = *s.clip;
+    f.take1 = (float)(1.0 - s.beta1);
+    f.beta2 = (float)s.beta2;
+    f.take2 = (float)(1.0 - s.beta2);
+    f.keep = (float)fma(-rate, weight_decay, 1.0);
+    f.size = (float)(rate / (1.0 - power[0]));
+    f.unscale = (float)(1.0 / sqrt(1.0 - power[1]));
+    f.eps = s.eps;
+    f.threshold = threshold_of(*s.step);
+    return f;
 }
 
 #endif
