@@ -54,7 +54,7 @@ typedef struct Sandbox {
     bool memory_refused; /* the last request that was too much: the next one is Lua's second try */
     bool over_memory;    /* given more than the limit, to be stopped at the next instruction */
     int64_t n_instructions;
-    double deadline_s;
+    double deadline_s, wall_deadline_s; /* of the thread's own time, and of the clock */
     bool failed;  /* an error is reported: every further instruction of this run raises */
     bool stopped; /* over a limit */
     SourceLoc stopped_at;

@@ -300,13 +300,19 @@ static void list_links(const MeasureList *list, int cores, const CommJob *job) {
 /* Numbers of everyday size, whether read as f32 or, each half, as bf16: zeros or denormals would be
  * faster or slower. */
 static void fill(const CpuMeasure *measure) {
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < measure->floats; i++) {
-        float number = 0.01f * (float)(i % 97 - 48);
+    enum { PERIOD = 97 };
+    float numbers[PERIOD];
+    for (int i = 0; i < PERIOD; i++) {
+        float number = 0.01f * (float)(i - 48);
         uint32_t bits;
         memcpy(&bits, &number, sizeof(bits));
         bits = (bits & 0xffff0000u) | bits >> 16;
-        memcpy(&measure->memory[i], &bits, sizeof(bits));
+        memcpy(&numbers[i], &bits, sizeof(bits));
+    }
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < measure->floats; i += PERIOD) {
+        int64_t n = measure->floats - i < PERIOD ? measure->floats - i : PERIOD;
+        memcpy(measure->memory + i, numbers, (size_t)n * sizeof(float));
     }
 }
 

@@ -149,13 +149,18 @@ static int64_t align_floats(int64_t bytes) {
 
 /* An operand's numbers: of everyday size, and labels that exist. */
 static void fill(void *at, const Type *type) {
-    int64_t count = type_elements(type);
-    for (int64_t i = 0; i < count; i++) {
-        float number = type->rank == 0 ? 1 : 0.01f * (float)(i % 97 + 1);
-        if (dtype_is_float(type->dtype))
-            vec_put(at, type->dtype, i, number);
+    const bool is_float = dtype_is_float(type->dtype);
+    const int64_t count = type_elements(type), period = is_float ? 97 : N_COLUMNS;
+    const int64_t bytes = dtype_bytes(type->dtype);
+    for (int64_t i = 0; i < count && i < period; i++) {
+        if (is_float)
+            vec_put(at, type->dtype, i, type->rank == 0 ? 1 : 0.01f * (float)(i + 1));
         else
             ((int32_t *)at)[i] = (int32_t)(i * 7919 % N_COLUMNS);
+    }
+    for (int64_t done = period; done < count; done *= 2) { /* whole periods */
+        int64_t n = count - done < done ? count - done : done;
+        memcpy((char *)at + done * bytes, at, (size_t)(n * bytes));
     }
 }
 
