@@ -1,8 +1,8 @@
 /* Parameter updates in one pass over memory.
  *
  * All arrays are f32 [n], and an optimizer's states and the gradient g f32 or bf16, as the config's
- * state_dtype and gradient_dtype say.
- * Steps are made of the new states before they are rounded to bf16 (LAMB's, which reads them again,
+ * state_dtype and gradient_dtype say; states of AdamW, SGD and Lion may be dyn8 (ir/moments.h).
+ * Steps are made of the new states before they are rounded (LAMB's, which reads them again,
  * after). First moments are rounded to nearest; second ones, which a beta2 close to 1 changes by
  * less than bf16's last bit, as optimizer_threshold has it, so that they follow on average. `clip`
  * multiplies the gradient (the factor of gradient clipping, and of averaging). When *clip is
