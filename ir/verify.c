@@ -109,7 +109,7 @@ static bool is_moment(const Node *node, int output) {
     int from = op_alias(node, output);
     if (!dtype_is_moment(node->types[output].dtype)) return false;
     if (from < 0) return node->op == OP_STATE && !node_is_copy(node);
-    return op_operand_precision(node->op, from) == OPERAND_STATE;
+    return op_moment_dtype(node->op, from) == node->types[output].dtype;
 }
 
 /* Frozen parameters, whole or gathered, in whole blocks on every rank: what widen reads. Likewise
@@ -120,8 +120,8 @@ static bool check_blocked(const Graph *graph, const Node *node, Diag *diag) {
         DType dtype = value_type(node->inputs[i])->dtype;
         if (!dtype_is_blocked(dtype)) continue;
         if (dtype_is_moment(dtype)) {
-            if (op_operand_precision(node->op, i) == OPERAND_STATE) continue;
-            return fail(node, "takes moments in 8 bits, which optimizers alone read", diag);
+            if (op_moment_dtype(node->op, i) == dtype) continue;
+            return fail(node, "takes moments in 8 bits, which adamw, lion and sgd alone read", diag);
         }
         if (node->op == OP_WIDEN || gathers) continue;
         return fail(node, "takes weights in blocks, which are gathered and widened only", diag);

@@ -474,6 +474,20 @@ static bool check_states(const PassContext *ctx) {
     return false;
 }
 
+/* Is there any state that 8 bits change? */
+static bool check_sizes(const Update *u) {
+    bool any = u->ctx->options.state_dtype != DTYPE_DYN8;
+    for (int i = 0; i < u->n_params && !any; i++) {
+        any = keeps_8_bits(u, u->params[i]) && !node_is_balanced(u->params[i]);
+    }
+    if (any) return true;
+    diag_error(u->ctx->diag, NO_LOC,
+               "--optimizer-state dyn8: has no effect: it is for weights of at least %d numbers in "
+               "whole blocks of %d, and none that trains is one",
+               MOMENT_LEAST, WEIGHT_BLOCK);
+    return false;
+}
+
 Graph *pass_append_update(const Graph *in, PassContext *ctx) {
     Update u = {.ctx = ctx, .out = graph_create_like(in, ctx->arena)};
     ValueMap map = value_map_create(in, ctx->arena);
@@ -488,6 +502,7 @@ Graph *pass_append_update(const Graph *in, PassContext *ctx) {
         diag_error(ctx->diag, NO_LOC, "the model has no parameter that the loss depends on");
         return NULL;
     }
+    if (!check_sizes(&u)) return NULL;
     const Node scalar = {.types = {{.dtype = DTYPE_F32}}, .block = NO_BLOCK};
     append_reported(&u);
     u.learning_rate = node_value(leaf(&u, OP_SCALAR, &scalar, "learning_rate", NULL), 0);
