@@ -72,6 +72,24 @@ static void report_misfit(const RankContext *rank, const Type *whole, const char
     strbuf_destroy(&out);
 }
 
+/* Would 8 bits make something else of them, silently: are they finite, and squares not below 0? */
+static bool are_moments(DType kept, DType dtype, const SafetensorsInfo *info) {
+    const int64_t n = (int64_t)info->n_bytes / dtype_bytes(dtype);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = 0; /* bf16 is the upper half of an f32 */
+        if (dtype == DTYPE_F32) {
+            memcpy(&bits, (const char *)info->data + 4 * i, 4);
+        } else {
+            uint16_t low;
+            memcpy(&low, (const char *)info->data + 2 * i, 2);
+            bits = (uint32_t)low << 16;
+        }
+        const bool finite = (bits & 0x7f800000) != 0x7f800000;
+        if (!finite || (kept == DTYPE_DYN8U && bits > 0x80000000)) return false;
+    }
+    return true;
+}
+
 static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const Sources *from,
                       Arena *arena, Diag *diag) {
     SafetensorsInfo info;
@@ -103,6 +121,12 @@ static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const
     if (!fits) {
         report_misfit(rank, &shard.whole, from->of_teacher ? "teacher" : "model", state, &info,
                       path, diag);
+        return false;
+    }
+    const DType kept = node->types[0].dtype;
+    if (dtype_is_moment(kept) && !are_moments(kept, dtype, &info)) {
+        diag_error(diag, (SourceLoc){path, 0}, "tensor '%s' has numbers that are no %s moments",
+                   info.name, kept == DTYPE_DYN8U ? "second" : "first");
         return false;
     }
     engine_set_leaf(engine, rank, node, &(WholeTensor){info.data, dtype}, arena);

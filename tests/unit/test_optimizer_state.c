@@ -375,6 +375,19 @@ static void test_checkpoint(void) {
     }
 }
 
+/* A second moment of the file is `value` from now on. */
+static bool damage(int file, float value) {
+    char header[1 << 16] = {0};
+    uint64_t length = 0;
+    long long first;
+    if (pread(file, &length, 8, 0) != 8 || length >= sizeof(header)) return false;
+    if (pread(file, header, length, 8) != (ssize_t)length) return false;
+    const char *at = strstr(header, "\"adam_v/wte\"");
+    at = at ? strstr(at, "\"data_offsets\":[") : NULL;
+    if (!at || sscanf(at, "\"data_offsets\":[%lld", &first) != 1) return false;
+    return pwrite(file, &value, 4, (off_t)(8 + length) + first + 4 * 70) == 4;
+}
+
 /* Files have states in 8 bits in f32, exactly: what goes on from one is as if it had not stopped,
  * whatever the layout. */
 static void test_exact_checkpoint(void) {
@@ -408,6 +421,14 @@ static void test_exact_checkpoint(void) {
     }
     if (one) safetensors_close(one);
     if (two) safetensors_close(two);
+    for (int i = 0; fine && i < 2; i++) {
+        const int before = diag_error_count(second.diag);
+        CHECK(damage(file, i ? NAN : -1), "not damaged");
+        CHECK(!engine_load_state(second.engine, path, &found, second.diag) &&
+                  diag_error_count(second.diag) == before + 1 &&
+                  strstr(diag_text(second.diag), "has numbers that are no second moments"),
+              "%s", diag_text(second.diag));
+    }
     run_close(&first);
     run_close(&second);
     if (file >= 0) close(file);
