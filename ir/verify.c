@@ -121,7 +121,8 @@ static bool check_blocked(const Graph *graph, const Node *node, Diag *diag) {
         if (!dtype_is_blocked(dtype)) continue;
         if (dtype_is_moment(dtype)) {
             if (op_moment_dtype(node->op, i) == dtype) continue;
-            return fail(node, "takes moments in 8 bits, which adamw, lion and sgd alone read", diag);
+            return fail(node, "takes moments in 8 bits, which adamw, lion and sgd alone read",
+                        diag);
         }
         if (node->op == OP_WIDEN || gathers) continue;
         return fail(node, "takes weights in blocks, which are gathered and widened only", diag);

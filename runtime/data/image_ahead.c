@@ -4,7 +4,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct AheadImage {
     int64_t number;
@@ -69,6 +68,10 @@ static void *run(void *user) {
     return NULL;
 }
 
+static bool same_grid(ImageGrid a, ImageGrid b) {
+    return a.rows == b.rows && a.columns == b.columns;
+}
+
 static AheadImage *find(const ImageAhead *ahead, int64_t number) {
     for (int64_t i = 0; i < ahead->n; i++) {
         if (ahead->images[i].number == number) return &ahead->images[i];
@@ -107,7 +110,7 @@ int64_t image_ahead_take(ImageAhead *ahead, ImageWanted *wanted, int64_t n) {
     finish(ahead);
     for (int64_t i = 0; i < n; i++) {
         const AheadImage *image = find(ahead, wanted[i].number);
-        if (!image || !image->read || memcmp(&image->grid, &wanted[i].grid, sizeof(ImageGrid))) {
+        if (!image || !image->read || !same_grid(image->grid, wanted[i].grid)) {
             wanted[left++] = wanted[i];
             continue;
         }
