@@ -87,7 +87,7 @@ void image_cut(const Image *square, const ImageRule *rule, int32_t *out) {
 
 /* As Python has them: real numbers, cut off towards 0. */
 static int to_multiple(int length, int64_t of) {
-    return (int)((length + of - 1) / of * of);
+    return (int)(((length > 1 ? length : 1) + of - 1) / of * of);
 }
 
 /* The longer side becomes `edge` pixels, the other one even (transformers'
@@ -108,7 +108,8 @@ static void size_of_edge(const ImageRule *rule, int *width, int *height) {
     if (*height < 1) *height = 1;
 }
 
-/* Both sides become multiples of a tile's (its resize_for_vision_encoder). */
+/* Both sides become multiples of a tile's, one at least (its resize_for_vision_encoder, where a
+ * side whose product rounds below a pixel is 0, and resizing to it fails). */
 static void size_of_tiles(const ImageRule *rule, int *width, int *height) {
     const double ratio = (double)*width / *height;
     if (*width >= *height) {

@@ -157,6 +157,96 @@ static void test_said(void) {
                   "ministral3 with window_layers=W");
 }
 
+/* --- as they are published --- */
+
+/* The fixture's folder with another configuration: `change` goes into text_config, JSON; those of
+ * its keys that are null are not there. tied: the whole's, JSON; NULL: not there. */
+static const char *changed_text(Arena *arena, const char *name, const char *change,
+                                const char *tied) {
+    const char *dir = changed_fixture(arena, name, "tie_word_embeddings", tied), *key;
+    const char *path = arena_printf(arena, "%s/config.json", dir);
+    json_t *config = json_load_file(path, 0, NULL), *changes = json_loads(change, 0, NULL), *value;
+    json_t *text = json_object_get(config, "text_config");
+    json_object_foreach(changes, key, value) {
+        if (json_is_null(value)) json_object_del(text, key);
+        if (!json_is_null(value)) json_object_set(text, key, value);
+    }
+    json_dump_file(config, path, 0);
+    json_decref(changes);
+    json_decref(config);
+    return dir;
+}
+
+/* transformers 4 does not write what its defaults say, and InternVL 3 says how positions are scaled
+ * beyond those that it was made for. */
+static const char OF_4[] =
+    "{\"tie_word_embeddings\": null, \"rope_parameters\": null, \"rope_theta\": 10000.0, "
+    "\"rope_scaling\": {\"factor\": 2.0, \"rope_type\": \"dynamic\", \"type\": \"dynamic\"}}";
+static const char OF_5[] =
+    "{\"rope_parameters\": {\"factor\": 2.0, \"rope_theta\": 10000.0, \"rope_type\": \"dynamic\"}}";
+
+static const char *scaling_of(Arena *arena, const char *dir) {
+    json_t *json = json_load_file(arena_printf(arena, "%s/config.json", dir), 0, NULL);
+    const json_t *scaling = json_object_get(json_object_get(json, "text_config"), "rope_scaling");
+    const char *shown = hf_config_shown(arena, scaling);
+    json_decref(json);
+    return shown;
+}
+
+/* The weights are the fixture's own, and an export like it has the scaling. */
+static void test_published(const char *text, const char *tied) {
+    static const char SCALING[] = "{\"factor\":2.0,\"rope_type\":\"dynamic\",\"type\":\"dynamic\"}";
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    HfImport plain, imported;
+    const char *path = in_scratch(arena, "weights.safetensors"), *out = in_scratch(arena, "out");
+    const char *other = in_scratch(arena, "again.safetensors");
+    check_begin(arena_printf(arena, "hf internvl: as published, tied %s", tied ? tied : "missing"));
+    const char *dir = changed_text(arena, "internvl", text, tied);
+    bool fine = import(arena, fixture(arena, "internvl"), other, &plain, diag) &&
+                import(arena, dir, path, &imported, diag);
+    CHECK(fine && same_files(arena, path, other, diag), "%s", diag_text(diag));
+    fine = fine && export(arena, imported.model, path, dir, DTYPE_F32, 5000000000, out, diag);
+    CHECK(fine, "%s", diag_text(diag));
+    const char *scaling = fine ? scaling_of(arena, out) : "";
+    CHECK(strcmp(scaling, SCALING) == 0, "%s", scaling);
+    CHECK(fine && import(arena, out, path, &imported, diag) && same_files(arena, path, other, diag),
+          "%s", diag_text(diag));
+    remove_folder(arena, out);
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+static void expect_refused(const char *text, ModelSetting setting, const char *message) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    HfImport imported;
+    check_begin(arena_printf(arena, "hf internvl: %s", message));
+    const char *dir = changed_text(arena, "internvl", text, "false");
+    const bool opened = hf_import_open(arena, dir, NULL, &setting, 1, &imported, diag);
+    if (opened) hf_import_close(&imported);
+    CHECK(!opened && strstr(diag_text(diag), message), "%s", diag_text(diag));
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+static void test_internvl(void) {
+    const ModelSetting seq = {"seq", "20"};
+    test_published(OF_4, NULL);
+    test_published(OF_5, "false");
+    test_published(OF_5, "true"); /* transformers 5 saves it, and takes the file's own table */
+    expect_refused(
+        OF_4, (ModelSetting){"seq", "21"},
+        "seq is 21, but 'rope_scaling' is \"dynamic\": beyond 'max_position_embeddings', "
+        "20, it turns positions otherwise");
+    expect_refused("{\"rope_parameters\": {\"rope_type\": \"dynamic\", \"factor\": 0.5}}", seq,
+                   "says 'rope_scaling.factor' 0.5; \"dynamic\" has a number from 1 there");
+    expect_refused("{\"rope_parameters\": {\"rope_type\": \"dynamic\"}}", seq,
+                   "says 'rope_scaling.factor' nothing; \"dynamic\" has a number from 1 there");
+    expect_refused("{\"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": 2}}", seq,
+                   "is not supported; only null is");
+}
+
 int main(void) {
     if (!mkdtemp(scratch)) BUG("no folder in /tmp");
     for (int i = 0; i < N_FIXTURES; i++) {
@@ -167,6 +257,7 @@ int main(void) {
     }
     expect_bad_configs(BAD, sizeof(BAD) / sizeof(BAD[0]));
     test_said();
+    test_internvl();
     test_mutations("qwen3_5_pictures", "config.json", 4096);
     test_mutations("ministral3", "config.json", 4096);
     test_mutations("exaone_moe", "config.json", 4096);

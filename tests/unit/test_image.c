@@ -486,6 +486,28 @@ static void test_parts(void) {
     diag_destroy(diag);
 }
 
+/* Of sides like these a product rounds below one pixel: transformers resizes to 0, and fails. */
+static void test_thin_parts(void) {
+    static const int SIDES[] = {49, 98, 196, 392};
+    check_begin("images: parts of a line of pixels");
+    for (int i = 0; i < 8; i++) {
+        const int side = SIDES[i / 2], width = i % 2 ? 6000 : 1;
+        const ImageRule rule = split_rule("edge", side, side, 1, 1);
+        const ImageGrid grid = image_grid_of(&rule, width, 6001 - width);
+        char why[IMAGE_WHY] = "";
+        Image image;
+        CHECK(image_grid_parts(grid) == 1, "%d: %d x %d", side, grid.rows, grid.columns);
+        if (!image_create(width, 6001 - width, &image, why)) BUG("%s", why);
+        memset(image.rgb, 7, (size_t)6000 * 3);
+        int32_t *numbers = memory_alloc((size_t)image_numbers(&rule) * sizeof(*numbers));
+        CHECK(image_fit_parts(&image, &rule, numbers, why), "%d: %s", side, why);
+        CHECK(numbers[0] == 7 && numbers[image_numbers(&rule) - 1] == 7, "%d: %d", side,
+              (int)numbers[0]);
+        free(numbers);
+        image_release(&image);
+    }
+}
+
 /* "a!C!": tokens, ! the place of an image in parts. */
 static void test_part_rows(void) {
     static const char *const TEXTS[] = {"!A!B"};
@@ -715,6 +737,7 @@ int main(void) {
     test_ahead();
     test_rows();
     test_parts();
+    test_thin_parts();
     test_part_rows();
     test_part_texts();
     test_lines();
