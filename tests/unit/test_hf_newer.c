@@ -230,6 +230,80 @@ static void expect_refused(const char *text, ModelSetting setting, const char *m
     arena_destroy(arena);
 }
 
+/* What Hub folders have in config.json, as far as it is read; what is no model's is left out. */
+static const struct {
+    const char *size, *config;
+} PUBLISHED[] = {
+    {"internvl3-1b",
+     "{\"architectures\": [\"InternVLForConditionalGeneration\"], \"downsample_ratio\": 0.5, "
+     "\"image_seq_length\": 256, \"image_token_id\": 151667, \"model_type\": \"internvl\", "
+     "\"projector_hidden_act\": \"gelu\", \"text_config\": {\"architectures\": "
+     "[\"Qwen2ForCausalLM\"], \"attention_dropout\": 0.0, \"hidden_act\": \"silu\", "
+     "\"hidden_size\": 896, \"intermediate_size\": 4864, \"max_position_embeddings\": 32768, "
+     "\"max_window_layers\": 70, \"model_type\": \"qwen2\", \"num_attention_heads\": 14, "
+     "\"num_hidden_layers\": 24, \"num_key_value_heads\": 2, \"rms_norm_eps\": 1e-06, "
+     "\"rope_scaling\": {\"factor\": 2.0, \"rope_type\": \"dynamic\", \"type\": \"dynamic\"}, "
+     "\"rope_theta\": 1000000.0, \"sliding_window\": null, \"use_sliding_window\": false, "
+     "\"vocab_size\": 151674}, \"vision_config\": {\"attention_bias\": true, \"hidden_act\": "
+     "\"gelu\", \"hidden_size\": 1024, \"image_size\": [448, 448], \"initializer_range\": 1e-10, "
+     "\"intermediate_size\": 4096, \"layer_norm_eps\": 1e-06, \"model_type\": "
+     "\"internvl_vision\", \"norm_type\": \"layer_norm\", \"num_attention_heads\": 16, "
+     "\"num_hidden_layers\": 24, \"patch_size\": [14, 14], \"use_absolute_position_embeddings\": "
+     "true, \"use_mask_token\": false, \"use_mean_pooling\": true, \"use_qk_norm\": false}, "
+     "\"vision_feature_layer\": -1, \"vision_feature_select_strategy\": \"default\"}"},
+    {"smolvlm-256m",
+     "{\"architectures\": [\"Idefics3ForConditionalGeneration\"], \"image_token_id\": 49190, "
+     "\"model_type\": \"idefics3\", \"scale_factor\": 4, \"text_config\": {\"architectures\": "
+     "[\"VLlama3ForCausalLM\"], \"head_dim\": 64, \"hidden_size\": 576, \"intermediate_size\": "
+     "1536, \"is_llama_config\": true, \"max_position_embeddings\": 8192, \"model_type\": "
+     "\"llama\", \"num_attention_heads\": 9, \"num_hidden_layers\": 30, \"num_key_value_heads\": "
+     "3, \"pad_token_id\": 2, \"perceiver_config\": {\"model_type\": \"vllama3\"}, "
+     "\"pixel_shuffle_factor\": 4, \"qk_layer_norms\": false, \"rms_norm_eps\": 1e-05, "
+     "\"rope_interleaved\": false, \"rope_theta\": 100000, \"use_resampler\": false, "
+     "\"vocab_size\": 49280}, \"tie_word_embeddings\": false, \"use_cache\": true, "
+     "\"vision_config\": {\"hidden_size\": 768, \"image_size\": 512, \"max_image_size\": "
+     "{\"longest_edge\": 512}, \"model_type\": \"idefics3\", \"num_attention_heads\": 12, "
+     "\"patch_size\": 16, \"size\": {\"longest_edge\": 2048}, \"tie_word_embeddings\": false, "
+     "\"use_base_siglip\": true}, \"vocab_size\": 49280}"},
+    {"smolvlm2-2.2b",
+     "{\"architectures\": [\"SmolVLMForConditionalGeneration\"], \"image_token_id\": 49190, "
+     "\"model_type\": \"smolvlm\", \"scale_factor\": 3, \"text_config\": {\"architectures\": "
+     "[\"VLlama3ForCausalLM\"], \"head_dim\": 64, \"hidden_size\": 2048, \"intermediate_size\": "
+     "8192, \"max_position_embeddings\": 8192, \"model_type\": \"llama\", \"num_hidden_layers\": "
+     "24, \"rms_norm_eps\": 1e-05, \"rope_theta\": 273768.0, \"vocab_size\": 49280}, "
+     "\"vision_config\": {\"hidden_size\": 1152, \"image_size\": 384, \"intermediate_size\": "
+     "4304, \"model_type\": \"smolvlm_vision\", \"num_attention_heads\": 16, "
+     "\"num_hidden_layers\": 27, \"patch_size\": 14}}"}};
+
+/* They are the shipped sizes, but for how many images a row has and how these are split. */
+static void test_sizes(void) {
+    static const char OTHERS[] = " images patches image_split image_edge ";
+    for (size_t i = 0; i < sizeof(PUBLISHED) / sizeof(PUBLISHED[0]); i++) {
+        Arena *arena = arena_create();
+        Diag *diag = diag_create();
+        HfConfig config;
+        const ModelSetting size = {"size", PUBLISHED[i].size};
+        check_begin(arena_printf(arena, "hf config.json of %s: its size", size.value));
+        const char *dir = changed_fixture(arena, "internvl", "model_type", NULL);
+        const char *path = arena_printf(arena, "%s/config.json", dir);
+        put_file(path, PUBLISHED[i].config, strlen(PUBLISHED[i].config));
+        const bool read = hf_config_read(arena, dir, &config, diag);
+        const Model *model = read ? model_load_shipped(arena, "llava", &size, 1, 1, diag) : NULL;
+        CHECK(model, "%s", diag_text(diag));
+        for (int k = 0; model && k < config.n_settings; k++) {
+            const ModelSetting *own = &config.settings[k];
+            if (strstr(OTHERS, arena_printf(arena, " %s ", own->key))) continue;
+            const Setting *setting = settings_find(&model->settings, own->key);
+            const char *text = setting && setting->has_value ? setting_text(setting, arena) : "?";
+            CHECK(strcmp(text, own->value) == 0, "%s is %s, the size has %s", own->key, own->value,
+                  text);
+        }
+        if (read) json_decref(config.json);
+        diag_destroy(diag);
+        arena_destroy(arena);
+    }
+}
+
 static void test_internvl(void) {
     const ModelSetting seq = {"seq", "20"};
     test_published(OF_4, NULL);
@@ -258,6 +332,7 @@ int main(void) {
     expect_bad_configs(BAD, sizeof(BAD) / sizeof(BAD[0]));
     test_said();
     test_internvl();
+    test_sizes();
     test_mutations("qwen3_5_pictures", "config.json", 4096);
     test_mutations("ministral3", "config.json", 4096);
     test_mutations("exaone_moe", "config.json", 4096);
