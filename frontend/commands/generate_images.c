@@ -50,8 +50,7 @@ bool generate_images_begin(const CliArgs *args, const Plan *plan, const Node *sh
     }
     text->image_token = (uint32_t)out->rule.token;
     if (!text->tokenizer) return true; /* texts without images */
-    out->texts = image_texts_create(&out->rule, text->tokenizer, plan->vocab, diag);
-    if (!out->texts) return false;
+    out->texts = image_texts_create(&out->rule, text->tokenizer, plan->vocab);
     out->sees = true;
     out->store = image_store_create(cli_text(args, OPT_IMAGES, NULL));
     out->corpus = corpus_images_of(out->store, text->tokenizer, text->image_token,
