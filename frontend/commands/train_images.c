@@ -97,8 +97,9 @@ void train_images_options(TrainImages *images, const CliArgs *args, const Tokeni
 
 static bool check_files(TrainImages *images, const CliArgs *args, Diag *diag) {
     ProgressLine line = progress_line_start("images checked");
-    bool good = image_store_check(
-        images->store, cli_given(args, OPT_QUIET) ? NULL : progress_line_show, &line, diag);
+    bool good =
+        image_store_check(images->store, &images->rule,
+                          cli_given(args, OPT_QUIET) ? NULL : progress_line_show, &line, diag);
     progress_line_end(&line);
     return good;
 }

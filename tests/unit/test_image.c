@@ -228,7 +228,7 @@ static void test_ahead(void) {
         CHECK(add(store, NAMES[i], diag) == i, "%s", NAMES[i]);
         direct[i] = (ImageWanted){i, whole, at_once[i]};
     }
-    CHECK(image_store_check(store, NULL, NULL, diag), "%s", diag_text(diag));
+    CHECK(image_store_check(store, &rule, NULL, NULL, diag), "%s", diag_text(diag));
     CHECK(image_store_read(store, &rule, direct, 4, diag), "%s", diag_text(diag));
     ImageAhead *reader = image_ahead_create(store, &rule, 2);
     for (int round = 0; round < 3; round++) { /* the next one's are others, and fewer or more */
@@ -285,15 +285,15 @@ static void test_store(void) {
         image_store_destroy(store);
         diag_destroy(own);
     }
+    const ImageRule rule = rule_of("stretch", "bicubic", 4, 2);
     ImageStore *store = image_store_create(NULL), *folder = image_store_create("tests/data/images");
     CHECK(add(store, "wide.jpg", diag) == 0 && add(store, "tall.jpg", diag) == 1 &&
               add(store, "wide.jpg", diag) == 0 && add(store, PIXEL, diag) == 2 &&
               add(store, "file://tall.jpg", diag) == 1 && image_store_count(store) == 3,
           "%d of them", (int)image_store_count(store));
-    CHECK(image_store_check(store, NULL, NULL, diag), "%s", diag_text(diag));
-    CHECK(add(folder, "wide.png", diag) == 0 && image_store_check(folder, NULL, NULL, diag), "%s",
-          diag_text(diag));
-    const ImageRule rule = rule_of("stretch", "bicubic", 4, 2);
+    CHECK(image_store_check(store, &rule, NULL, NULL, diag), "%s", diag_text(diag));
+    CHECK(add(folder, "wide.png", diag) == 0 && image_store_check(folder, &rule, NULL, NULL, diag),
+          "%s", diag_text(diag));
     int32_t a[48], b[48], c[48], again[48];
     const ImageGrid whole = {0, 0};
     const ImageWanted wanted[] = {{0, whole, a}, {1, whole, b}, {2, whole, c}, {0, whole, again}};
@@ -302,11 +302,13 @@ static void test_store(void) {
     for (int i = 0; i < 48; i++) CHECK(c[i] == 10 * (1 + i % 12 / 4), "%d: %d", i, c[i]);
     CHECK(diag_error_count(diag) == 0, "%s", diag_text(diag));
     CHECK(
-        add(store, "expected.txt", diag) == 3 && !image_store_check(store, NULL, NULL, diag) &&
+        add(store, "expected.txt", diag) == 3 &&
+            !image_store_check(store, &rule, NULL, NULL, diag) &&
             strstr(diag_text(diag), "tests/data/images/expected.txt: is no image that is known") &&
             strstr(diag_text(diag), "note: tests/data/images/x.jsonl:3: named here"),
         "%s", diag_text(diag));
-    CHECK(add(folder, "none.png", diag) == 1 && !image_store_check(folder, NULL, NULL, diag) &&
+    CHECK(add(folder, "none.png", diag) == 1 &&
+              !image_store_check(folder, &rule, NULL, NULL, diag) &&
               strstr(diag_text(diag), "tests/data/images/none.png: cannot open"),
           "%s", diag_text(diag));
     const ImageWanted gone = {1, whole, a}, other = {0, {1, 2}, a};
@@ -506,6 +508,34 @@ static void test_thin_parts(void) {
     }
 }
 
+/* What is said of a size alone is what becomes of such an image. */
+static void test_sizes(void) {
+    static const int SIZES[][2] = {{1, 60000}, {60000, 1}, {300, 200}};
+    static const char *const FITS[] = {"stretch", "crop", "pad"};
+    int n_refused = 0;
+    check_begin("images: sizes that cannot be");
+    for (int i = 0; i < 15; i++) {
+        const int kind = i / 3, width = SIZES[i % 3][0], height = SIZES[i % 3][1];
+        ImageRule rule = kind < 3 ? rule_of(FITS[kind], "bilinear", 2048, 2048)
+                                  : split_rule(kind == 3 ? "edge" : "ratio", 2048, 2048, 1, 2);
+        char why[IMAGE_WHY] = "", said[IMAGE_WHY] = "";
+        Image image;
+        rule.filter = IMAGE_BILINEAR;
+        rule.patch = 1025; /* the rest is nobody's */
+        if (!image_create(width, height, &image, why)) BUG("%s", why);
+        memset(image.rgb, 7, (size_t)width * (size_t)height * 3);
+        const int64_t n = image_grid_parts(image_grid_of(&rule, width, height));
+        int32_t *out = memory_alloc((size_t)(n * image_numbers(&rule)) * sizeof(*out));
+        const bool can = image_fit_check(&rule, width, height, said);
+        CHECK(image_fit_parts(&image, &rule, out, why) == can, "%d: %s, %s", i, said, why);
+        CHECK(can || strstr(said, "pixels, of which "), "%s", said);
+        n_refused += !can;
+        free(out);
+        image_release(&image);
+    }
+    CHECK(n_refused == 6, "%d are refused", n_refused);
+}
+
 /* "a!C!": tokens, ! the place of an image in parts. */
 static void test_part_rows(void) {
     static const char *const TEXTS[] = {"!A!B"};
@@ -521,7 +551,7 @@ static void test_part_rows(void) {
     ImageRowOptions how = {.rule = &rule, .store = store, .seq = 10, .pad = '_'};
     how.texts = image_texts_create(&rule, NULL, 301);
     CHECK(add(store, "wide.png", diag) == 0 && add(store, "red.png", diag) == 1 &&
-              image_store_check(store, NULL, NULL, diag),
+              image_store_check(store, &rule, NULL, NULL, diag),
           "%s", diag_text(diag));
     ImageTotals totals;
     TokenBuffer buffer = make_texts(TEXTS, 1, diag);
@@ -737,6 +767,7 @@ int main(void) {
     test_rows();
     test_parts();
     test_thin_parts();
+    test_sizes();
     test_part_rows();
     test_part_texts();
     test_lines();
