@@ -286,12 +286,13 @@ const char *hf_rope_normalise(Arena *arena, json_t *json, bool by_layer) {
     const bool beyond = is_type(json, "internvl") && is_word(kind, "dynamic");
     if (!why && beyond) why = take_beyond(arena, json, rope);
     plain |= has_alpha || beyond;
+    const bool longrope = !plain && is_longrope(kind); /* a plain one's words are gone below */
     json_t *scaling = plain ? json_null() : json_copy(rope);
     if (!plain) {
         put(scaling, "rope_type", kind ? json_incref((json_t *)kind) : json_string(""));
     }
     put(json, "rope_scaling", scaling);
-    if (!why && is_longrope(kind)) why = add_attention_factor(arena, json, scaling);
+    if (!why && longrope) why = add_attention_factor(arena, json, scaling);
     if (!why && is_type(json, "ministral3")) why = add_mscale_factor(arena, scaling);
     json_object_del(json, "rope_parameters");
     return why;
