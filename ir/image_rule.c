@@ -100,9 +100,8 @@ static const char *read_split(const Node *share, ImageRule *out) {
         }
         if (!read_text(node_string(share, ATTR_image_tile), out->tile) ||
             !read_text(node_string(share, ATTR_image_line), out->line)) {
-            return "'image_tile' and 'image_line' must be texts of at most 127 bytes, with \\n for "
-                   "a "
-                   "line's end";
+            return "'image_tile' and 'image_line' must be texts of at most 127 bytes, with \\n "
+                   "for a line's end";
         }
         return NULL;
     }
@@ -165,7 +164,9 @@ const char *image_rule_read(const Node *share, ImageRule *out) {
         return "'patch' must be from 1 to 'image_side' pixels";
     }
     const int64_t across = numbers[2] / numbers[3];
-    if (numbers[4] < 1 || numbers[4] > INT32_MAX) return "'image_tokens' must be 1 or more";
+    if (numbers[4] < 1 || numbers[4] > across * across) {
+        return "'image_tokens' must be from 1 to the patches of an image";
+    }
     out->token = (int32_t)numbers[0];
     out->images = numbers[1];
     out->side = numbers[2];

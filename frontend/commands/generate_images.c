@@ -50,8 +50,7 @@ bool generate_images_begin(const CliArgs *args, const Plan *plan, const Node *sh
     }
     text->image_token = (uint32_t)out->rule.token;
     if (!text->tokenizer) return true; /* texts without images */
-    out->texts = image_texts_create(&out->rule, text->tokenizer, plan->vocab, diag);
-    if (!out->texts) return false;
+    out->texts = image_texts_create(&out->rule, text->tokenizer, plan->vocab);
     out->sees = true;
     out->store = image_store_create(cli_text(args, OPT_IMAGES, NULL));
     out->corpus = corpus_images_of(out->store, text->tokenizer, text->image_token,
@@ -172,7 +171,7 @@ static const TextImages *take_images(const GenerateImages *images, const ImageNu
     const ImageRule *rule = &images->rule;
     int64_t n_parts = 0;
     /* Those that are not split are checked when all are known, by all threads at once. */
-    if (rule->split != IMAGE_WHOLE && !image_store_check(images->store, NULL, NULL, diag)) {
+    if (rule->split != IMAGE_WHOLE && !image_store_check(images->store, rule, NULL, NULL, diag)) {
         return NULL;
     }
     TextImages *own = ARENA_NEW(images->arena, TextImages);
@@ -221,5 +220,5 @@ bool generate_images_prompt(const GenerateImages *images, const GenerateChat *ch
 }
 
 bool generate_images_check(const GenerateImages *images, Diag *diag) {
-    return !images->store || image_store_check(images->store, NULL, NULL, diag);
+    return !images->store || image_store_check(images->store, &images->rule, NULL, NULL, diag);
 }

@@ -84,23 +84,22 @@ bool train_images_check_options(const TrainImages *images, const CliArgs *args, 
     return !why;
 }
 
-bool train_images_options(TrainImages *images, const CliArgs *args, const Tokenizer *tokenizer,
-                          CorpusOptions *options, Diag *diag) {
-    if (!images->reads) return true;
+void train_images_options(TrainImages *images, const CliArgs *args, const Tokenizer *tokenizer,
+                          CorpusOptions *options) {
+    if (!images->reads) return;
     if (!images->texts) {
-        images->texts = image_texts_create(&images->rule, tokenizer, images->plan->vocab, diag);
+        images->texts = image_texts_create(&images->rule, tokenizer, images->plan->vocab);
     }
-    if (!images->texts || !check_room(images, diag)) return false;
     images->corpus = corpus_images_of(images->store, tokenizer, (uint32_t)images->rule.token,
                                       options->chat, args->arena);
     options->images = &images->corpus;
-    return true;
 }
 
 static bool check_files(TrainImages *images, const CliArgs *args, Diag *diag) {
     ProgressLine line = progress_line_start("images checked");
-    bool good = image_store_check(
-        images->store, cli_given(args, OPT_QUIET) ? NULL : progress_line_show, &line, diag);
+    bool good =
+        image_store_check(images->store, &images->rule,
+                          cli_given(args, OPT_QUIET) ? NULL : progress_line_show, &line, diag);
     progress_line_end(&line);
     return good;
 }
@@ -113,6 +112,7 @@ bool train_images_rows(TrainImages *images, const CliArgs *args, uint32_t pad, T
                                     .texts = images->texts,
                                     .seq = (size_t)images->plan->seq,
                                     .pad = pad};
+    if (image_store_count(images->store) > 0 && !check_room(images, diag)) return false;
     if (!check_files(images, args, diag) || !image_rows(buffer, &images->how, &totals, diag)) {
         return false;
     }

@@ -46,11 +46,11 @@ bool train_images_refuse(const Plan *plan, const char *what, Diag *diag);
 /* Can data of this path be read? plain: they are no text, or there is no tokenizer. */
 bool train_images_check_options(const TrainImages *images, const CliArgs *args, const char *path,
                                 bool plain, Diag *diag);
-/* What the corpus is to be read with; nothing where the model sees none. False, reported: rows have
- * no room for an image, or the tokenizer lacks what stands around it. */
-bool train_images_options(TrainImages *images, const CliArgs *args, const Tokenizer *tokenizer,
-                          CorpusOptions *options, Diag *diag);
-/* Documents as rows; are their images there? pad: the token behind a text. */
+/* What the corpus is to be read with; nothing where the model sees none. */
+void train_images_options(TrainImages *images, const CliArgs *args, const Tokenizer *tokenizer,
+                          CorpusOptions *options);
+/* Documents as rows. pad: the token behind a text. False, reported: an image is not there, rows
+ * have no room for one, or the tokenizer lacks what stands around it. */
 bool train_images_rows(TrainImages *images, const CliArgs *args, uint32_t pad, TokenBuffer *buffer,
                        Diag *diag);
 

@@ -132,7 +132,7 @@ static Dataset *encode_text(TrainText *text, const CliArgs *args, const char *pa
     options.between = text->classes->between;
     if (!train_classes_check_end(text->classes, options.last, diag)) return NULL;
     train_embed_options(text->embed, args, false, &options);
-    if (!train_images_options(text->images, args, tokenizer, &options, diag)) return NULL;
+    train_images_options(text->images, args, tokenizer, &options);
     options.paths = &path;
     options.n_paths = 1;
     options.progress = cli_given(args, OPT_QUIET) ? NULL : show_bytes;

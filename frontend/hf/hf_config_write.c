@@ -17,6 +17,17 @@ static const char *model_setting(const Model *model, const char *name, Arena *ar
     return setting && setting->has_value ? setting_text(setting, arena) : NULL;
 }
 
+/* What data do with images (ir/image_rule.h) is no part of config.json: an import says what such
+ * models are published with, and an export takes any. */
+static bool is_of_images(const char *key) {
+    static const char *const NAMES[] = {"image_fit",    "image_filter", "image_mean",
+                                        "image_before", "image_after",  "image_tile"};
+    for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
+        if (strcmp(key, NAMES[i]) == 0) return true;
+    }
+    return false;
+}
+
 /* What of "a=b c=d" the model does not have; "" if it has all. A setting that its script does not
  * have is as good as any. */
 static const char *missing_settings(const Model *model, const char *settings, Arena *arena) {
@@ -24,7 +35,8 @@ static const char *missing_settings(const Model *model, const char *settings, Ar
     for (const char *at = settings; *at;) {
         size_t length = strcspn(at, " "), name = strcspn(at, "=");
         const char *key = arena_strndup(arena, at, name);
-        const char *value = hf_classes_lacks(model, key) ? NULL : model_setting(model, key, arena);
+        const bool any = hf_classes_lacks(model, key) || is_of_images(key);
+        const char *value = any ? NULL : model_setting(model, key, arena);
         const char *wanted = arena_strndup(arena, at + name + 1, length - name - 1);
         if (wanted[0] == '@') wanted = model_setting(model, wanted + 1, arena);
         if (value && wanted && strcmp(value, wanted) != 0) {

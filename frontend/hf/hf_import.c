@@ -1,6 +1,7 @@
 #include "frontend/hf/hf_import.h"
 
 #include "frontend/hf/hf_quantized.h"
+#include "frontend/hf/hf_rope.h"
 #include "frontend/hf/hf_vision.h"
 #include "frontend/progress_line.h"
 #include "runtime/checkpoint/tensor_copy.h"
@@ -233,11 +234,15 @@ static bool same_bytes(const HfFound *a, const HfFound *b) {
            memcmp(a->info->data, b->info->data, a->info->n_bytes) == 0;
 }
 
-/* A tied output's table may be in the file once more. */
-static bool check_output(const HfImport *import, HfFound *output, Diag *diag) {
+static const HfFound *find_embeddings(const HfImport *import) {
     const HfTensor *rows = import->config.family->tensors;
     if (!rows->theirs) rows = import->config.type->others;
-    const HfFound *table = find_tensor(import, rows[0].theirs);
+    return find_tensor(import, rows[0].theirs);
+}
+
+/* A tied output's table may be in the file once more. */
+static bool check_output(const HfImport *import, HfFound *output, Diag *diag) {
+    const HfFound *table = find_embeddings(import);
     output->used = true;
     if (table && same_bytes(table, output)) return true;
     diag_error(diag, (SourceLoc){output->path, 0},
@@ -337,13 +342,15 @@ static bool check_tensors(HfImport *import, Diag *diag) {
     return true;
 }
 
-/* Configurations of T5s that transformers 5 saved say `tied` of all of them, and its reader ties
- * none whose output has a table of its own. */
+/* Configurations of T5s and InternVLs that transformers 5 saved say `tied` of all of them, and its
+ * reader ties none whose output has a table of its own. */
 static void untie(const HfImport *import) {
     const HfFamily *family = import->config.family;
-    if (strcmp(family->script, "t5") != 0) return;
-    const HfFound *output = hf_files_find(&import->files, family->output);
-    const HfFound *table = find_tensor(import, family->tensors[0].theirs);
+    const bool vision = strcmp(import->config.type->name, "internvl") == 0;
+    if (strcmp(family->script, "t5") != 0 && !vision) return;
+    const HfFound *output = vision ? find_tensor(import, "language_model.lm_head.weight")
+                                   : hf_files_find(&import->files, family->output);
+    const HfFound *table = find_embeddings(import);
     if (!output || !table || same_bytes(output, table)) return;
     for (int i = 0; i < import->config.n_settings; i++) {
         ModelSetting *setting = &import->config.settings[i];
@@ -351,11 +358,25 @@ static void untie(const HfImport *import) {
     }
 }
 
+/* What scales positions where there are more than the model was made for (hf_rope.h). */
+static bool check_positions(const HfImport *import, Diag *diag) {
+    const json_t *json = import->config.json;
+    const int64_t most = json_integer_value(json_object_get(json, "max_position_embeddings"));
+    if (!json_object_get(json, HF_ROPE_BEYOND) || import->model->seq <= most) return true;
+    diag_error(diag, (SourceLoc){import->config.path, 0},
+               "seq is %" PRId64 ", but 'rope_scaling' is \"dynamic\": beyond "
+               "'max_position_embeddings', %" PRId64 ", it turns positions otherwise, which is not "
+               "supported",
+               import->model->seq, most);
+    return false;
+}
+
 static bool read_all(HfImport *import, const char *script, const ModelSetting *given, int n_given,
                      Diag *diag) {
     const HfConfig *config = &import->config;
     untie(import);
-    if (!check_layers(import, diag) || !load_model(import, script, given, n_given, diag)) {
+    if (!check_layers(import, diag) || !load_model(import, script, given, n_given, diag) ||
+        !check_positions(import, diag)) {
         return false;
     }
     bool fused = has_fused(import);

@@ -146,6 +146,29 @@ static const char *take_alpha(Arena *arena, json_t *json, const json_t *rope) {
     return NULL;
 }
 
+/* InternVL's "dynamic" turns positions as without it, up to those that the model was made for; what
+ * is said of more is kept for an export. */
+static const char *take_beyond(Arena *arena, json_t *json, const json_t *rope) {
+    const json_t *factor = json_object_get(rope, "factor");
+    const double times = json_number_value(factor);
+    json_t *kept = json_pack("{s:s, s:s}", "rope_type", "dynamic", "type", "dynamic");
+    if (!json_is_number(factor) || !(times >= 1 && isfinite(times))) {
+        json_decref(kept);
+        return arena_printf(arena,
+                            "says 'rope_scaling.factor' %s; \"dynamic\" has a number from 1 there",
+                            factor ? hf_config_shown(arena, factor) : "nothing");
+    }
+    put(kept, "factor", json_incref((json_t *)factor));
+    put(json, HF_ROPE_BEYOND, kept);
+    return NULL;
+}
+
+static void finish_beyond(json_t *json) {
+    json_t *kept = json_object_get(json, HF_ROPE_BEYOND);
+    if (kept && is_type(json, "internvl")) put(json, "rope_scaling", json_incref(kept));
+    json_object_del(json, HF_ROPE_BEYOND);
+}
+
 static double original_context(const json_t *json, const json_t *scaling) {
     static const char NAME[] = "original_max_position_embeddings";
     const json_t *value = json_object_get(json, NAME);
@@ -223,6 +246,7 @@ static void finish_positions(json_t *json) {
 
 void hf_rope_finish(json_t *json) {
     finish_positions(json);
+    finish_beyond(json);
     finish_longrope(json);
     if (is_type(json, "olmo3")) add_kinds(json);
 }
@@ -230,6 +254,7 @@ void hf_rope_finish(json_t *json) {
 const char *hf_rope_normalise(Arena *arena, json_t *json, bool by_layer) {
     json_t *rope = json_object_get(json, "rope_parameters");
     const bool newer = rope && !json_is_null(rope);
+    json_object_del(json, HF_ROPE_BEYOND); /* ours alone */
     const char *name = newer ? "rope_parameters" : "rope_scaling", *why = NULL, *field;
     json_t *value;
     if (!newer) rope = json_object_get(json, name);
@@ -258,13 +283,16 @@ const char *hf_rope_normalise(Arena *arena, json_t *json, bool by_layer) {
     const bool has_alpha = is_type(json, "hunyuan_v1_dense") && is_word(kind, "dynamic") &&
                            json_object_get(rope, "alpha");
     if (!why && has_alpha) why = take_alpha(arena, json, rope);
-    plain |= has_alpha;
+    const bool beyond = is_type(json, "internvl") && is_word(kind, "dynamic");
+    if (!why && beyond) why = take_beyond(arena, json, rope);
+    plain |= has_alpha || beyond;
+    const bool longrope = !plain && is_longrope(kind); /* a plain one's words are gone below */
     json_t *scaling = plain ? json_null() : json_copy(rope);
     if (!plain) {
         put(scaling, "rope_type", kind ? json_incref((json_t *)kind) : json_string(""));
     }
     put(json, "rope_scaling", scaling);
-    if (!why && is_longrope(kind)) why = add_attention_factor(arena, json, scaling);
+    if (!why && longrope) why = add_attention_factor(arena, json, scaling);
     if (!why && is_type(json, "ministral3")) why = add_mscale_factor(arena, scaling);
     json_object_del(json, "rope_parameters");
     return why;

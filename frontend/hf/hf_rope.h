@@ -7,6 +7,10 @@
  *
  * longrope's factor of sines and cosines, which may follow from the longest context, becomes
  * rope_scaling.attention_factor (_compute_longrope_parameters there).
+ *
+ * "dynamic" scales positions of a context beyond max_position_embeddings only: InternVL's is no
+ * scaling, and what it says is kept under HF_ROPE_BEYOND, for the import to see and the export to
+ * give back.
  */
 #ifndef FRONTEND_HF_HF_ROPE_H
 #define FRONTEND_HF_HF_ROPE_H
@@ -16,6 +20,8 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+#define HF_ROPE_BEYOND "rope_beyond"
+
 /* Puts `json` into that form; by_layer: layers with a window may have positions of their own. NULL,
  * or what is wrong with it, in the arena. */
 const char *hf_rope_normalise(Arena *arena, json_t *json, bool by_layer);
@@ -23,7 +29,7 @@ const char *hf_rope_normalise(Arena *arena, json_t *json, bool by_layer);
 /* The reverse, of an export's configuration: longrope as Phi 3's published files have it, which all
  * versions of transformers read: `type` and two lists, and the factor of sines and cosines not by
  * itself but by the longest context, where there is one that has it; OLMo 3 in both forms, the
- * older one and that by kinds of layers. */
+ * older one and that by kinds of layers; InternVL's "dynamic". */
 void hf_rope_finish(json_t *json);
 
 #endif

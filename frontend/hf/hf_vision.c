@@ -169,8 +169,18 @@ static void put_side(json_t *vision, const char *key) {
     put(vision, key, json_deep_copy(first));
 }
 
+/* transformers 4 asks the text part alone whether tables are tied, and writes there only that they
+ * are; transformers 5 asks the whole. hf_import.c asks the file. */
+static void take_tied(json_t *json, const json_t *text) {
+    static const char TIED[] = "tie_word_embeddings";
+    const json_t *own = json_object_get(text, TIED);
+    json_t *whole = json_object_get(json, TIED);
+    if (!whole) put(json, TIED, json_false());
+    if (json_is_true(own) && json_is_false(whole)) put(json, TIED, json_true());
+}
+
 /* InternVL's: the last layer's patches; `shuffle` as its reciprocal. */
-static const char *take_internvl(Arena *arena, json_t *json, json_t *vision) {
+static const char *take_internvl(Arena *arena, json_t *json, const json_t *text, json_t *vision) {
     const json_t *feature = json_object_get(json, "vision_feature_layer");
     const json_t *strategy = json_object_get(json, "vision_feature_select_strategy");
     const json_t *ratio = json_object_get(json, "downsample_ratio");
@@ -199,8 +209,7 @@ static const char *take_internvl(Arena *arena, json_t *json, json_t *vision) {
     put(json, "scale_factor", json_integer((int)(1 / share)));
     json_object_del(json, "downsample_ratio");
     json_object_del(json, "vision_feature_select_strategy");
-    if (!json_object_get(json, "tie_word_embeddings"))
-        put(json, "tie_word_embeddings", json_true());
+    take_tied(json, text);
     return NULL;
 }
 
@@ -248,7 +257,7 @@ static const char *join_parts(Arena *arena, int type, json_t *whole, json_t *tex
     json_object_set(whole, "vision_config", vision);
     const char *why = NULL;
     if (strcmp(TYPES[type].name, "llava") == 0) why = cut_layers(arena, whole, vision);
-    if (strcmp(TYPES[type].name, "internvl") == 0) why = take_internvl(arena, whole, vision);
+    if (strcmp(TYPES[type].name, "internvl") == 0) why = take_internvl(arena, whole, text, vision);
     json_object_del(whole, "vision_feature_layer");
     const bool rounds = TYPES[type].defaults == SIGLIP_DEFAULTS;
     return why ? why : put_patches(arena, whole, vision, rounds);

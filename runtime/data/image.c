@@ -17,12 +17,14 @@ bool image_refuse(char *why, const char *format, ...) {
     return false;
 }
 
+bool image_is_size(int64_t width, int64_t height) {
+    return width >= 1 && height >= 1 && width <= IMAGE_FILE_MOST_SIDE &&
+           height <= IMAGE_FILE_MOST_SIDE && width * height <= IMAGE_MOST_PIXELS;
+}
+
 static bool check_size(int64_t width, int64_t height, char *why) {
     if (width < 1 || height < 1) return image_refuse(why, "an image without pixels");
-    if (width <= IMAGE_FILE_MOST_SIDE && height <= IMAGE_FILE_MOST_SIDE &&
-        width * height <= IMAGE_MOST_PIXELS) {
-        return true;
-    }
+    if (image_is_size(width, height)) return true;
     return image_refuse(why,
                         "an image of %" PRId64 " x %" PRId64
                         " pixels: at most %d a side, and %d million in all",

@@ -30,6 +30,8 @@ bool image_decode(const unsigned char *bytes, size_t n, Image *out, char *why);
 bool image_read_size(const unsigned char *bytes, size_t n, Image *out, char *why);
 void image_release(Image *image);
 
+/* Can an image have so many pixels? */
+bool image_is_size(int64_t width, int64_t height);
 /* Room for that many pixels; false: too many, or none. */
 bool image_create(int64_t width, int64_t height, Image *out, char *why);
 

@@ -1,5 +1,8 @@
 #include "runtime/data/image_fit.h"
 
+#include "runtime/data/image_codecs.h"
+
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -87,7 +90,7 @@ void image_cut(const Image *square, const ImageRule *rule, int32_t *out) {
 
 /* As Python has them: real numbers, cut off towards 0. */
 static int to_multiple(int length, int64_t of) {
-    return (int)((length + of - 1) / of * of);
+    return (int)(((length > 1 ? length : 1) + of - 1) / of * of);
 }
 
 /* The longer side becomes `edge` pixels, the other one even (transformers'
@@ -108,7 +111,8 @@ static void size_of_edge(const ImageRule *rule, int *width, int *height) {
     if (*height < 1) *height = 1;
 }
 
-/* Both sides become multiples of a tile's (its resize_for_vision_encoder). */
+/* Both sides become multiples of a tile's, one at least (its resize_for_vision_encoder, where a
+ * side whose product rounds below a pixel is 0, and resizing to it fails). */
 static void size_of_tiles(const ImageRule *rule, int *width, int *height) {
     const double ratio = (double)*width / *height;
     if (*width >= *height) {
@@ -194,4 +198,60 @@ bool image_fit_parts(Image *image, const ImageRule *rule, int32_t *out, char *wh
     if (!image_fit(image, rule, why)) return false;
     image_cut(image, rule, out);
     return true;
+}
+
+/* --- sizes alone --- */
+
+typedef struct Walk {
+    int64_t width, height; /* of what it is by now, or of the first that is too large */
+    bool good;
+} Walk;
+
+static void walk_to(Walk *walk, int64_t width, int64_t height) {
+    if (!walk->good) return;
+    walk->width = width;
+    walk->height = height;
+    walk->good = image_is_size(width, height);
+}
+
+/* As image_resize: rows first. */
+static void walk_resize(Walk *walk, int64_t width, int64_t height) {
+    walk_to(walk, width, walk->height);
+    walk_to(walk, width, height);
+}
+
+static void walk_fit(Walk *walk, const ImageRule *rule) {
+    const int64_t side = rule->side, width = walk->width, height = walk->height;
+    const int64_t longer = width > height ? width : height;
+    if (!walk->good) return;
+    if (rule->fit == IMAGE_PAD) walk_to(walk, longer, longer);
+    if (rule->fit != IMAGE_CROP) {
+        walk_resize(walk, side, side);
+    } else if (width <= height) {
+        walk_resize(walk, side, side * height / width);
+    } else {
+        walk_resize(walk, side * width / height, side);
+    }
+}
+
+bool image_fit_check(const ImageRule *rule, int width, int height, char *why) {
+    const ImageGrid grid = image_grid_of(rule, width, height);
+    Walk walk = {width, height, true}, whole = walk;
+    if (rule->split == IMAGE_EDGE) {
+        int w = width, h = height;
+        size_of_edge(rule, &w, &h);
+        walk_resize(&walk, w, h);
+        size_of_tiles(rule, &w, &h);
+        walk_resize(&walk, w, h);
+        whole = walk;
+    } else if (grid.rows > 0) {
+        walk_resize(&walk, grid.columns * rule->side, grid.rows * rule->side);
+    }
+    walk_fit(&whole, rule);
+    if (walk.good && whole.good) return true;
+    if (walk.good) walk = whole;
+    return image_refuse(why,
+                        "an image of %d x %d pixels, of which %" PRId64 " x %" PRId64
+                        " would be made: too many",
+                        width, height, walk.width, walk.height);
 }

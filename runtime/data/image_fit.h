@@ -16,6 +16,9 @@ bool image_fit(Image *image, const ImageRule *rule, char *why);
 /* A square -> numbers 0..255 [patches, channel, y, x], patches row by row. */
 void image_cut(const Image *square, const ImageRule *rule, int32_t *out);
 
+/* Can an image of that size be made what the rule wants? False: too many pixels on the way; why
+ * [IMAGE_WHY]. */
+bool image_fit_check(const ImageRule *rule, int width, int height, char *why);
 /* Tiles of an image of that size. */
 ImageGrid image_grid_of(const ImageRule *rule, int width, int height);
 /* All parts, [image_grid_parts, image_numbers]: tiles row by row, then the whole. The image is

@@ -227,20 +227,22 @@ static void keep_size(Entry *entry, const Image *size) {
     entry->height = size->height;
 }
 
-static bool check_entry(Entry *entry, Diag *diag) {
+static bool check_entry(Entry *entry, const ImageRule *rule, Diag *diag) {
     unsigned char head[HEAD_BYTES];
     char why[IMAGE_WHY];
     Image size;
     size_t n;
     if (!is_data(entry->name, entry->length) && read_head(entry->name, head, &n) &&
-        image_read_size(head, n, &size, why)) {
+        image_read_size(head, n, &size, why) &&
+        image_fit_check(rule, size.width, size.height, why)) {
         keep_size(entry, &size);
         return true;
     }
     Arena *arena = arena_create(); /* there is more before it says how large it is, or it is none */
     const int n_errors = diag_error_count(diag);
     const unsigned char *bytes = read_bytes(entry, arena, &n, diag);
-    bool good = bytes && image_read_size(bytes, n, &size, why);
+    bool good = bytes && image_read_size(bytes, n, &size, why) &&
+                image_fit_check(rule, size.width, size.height, why);
     arena_destroy(arena);
     if (good) keep_size(entry, &size);
     if (bytes && !good) report(entry, why, diag);
@@ -285,24 +287,26 @@ static void take_bad(int64_t i, int64_t *first_bad) {
 }
 
 /* Errors are told once more, in order, by the thread that has the Diag. */
-static void check_some(const ImageStore *store, int64_t first, int64_t end, int64_t *first_bad) {
+static void check_some(const ImageStore *store, const ImageRule *rule, int64_t first, int64_t end,
+                       int64_t *first_bad) {
 #pragma omp parallel for schedule(dynamic, 8)
     for (int64_t i = first; i < end; i++) {
         Diag *quiet = diag_create();
-        if (!check_entry(&store->entries[i], quiet)) take_bad(i, first_bad);
+        if (!check_entry(&store->entries[i], rule, quiet)) take_bad(i, first_bad);
         diag_destroy(quiet);
     }
 }
 
-bool image_store_check(ImageStore *store,
+bool image_store_check(ImageStore *store, const ImageRule *rule,
                        void (*progress)(void *user, int n_done, int n_all, const char *what),
                        void *user, Diag *diag) {
     const int64_t begin = store->n_checked;
     while (store->n_checked < store->count) {
         int64_t end = store->n_checked + CHECKED_AT_ONCE, first_bad = INT64_MAX;
         if (end > store->count) end = store->count;
-        check_some(store, store->n_checked, end, &first_bad);
-        if (first_bad < INT64_MAX && !check_entry(&store->entries[first_bad], diag)) return false;
+        check_some(store, rule, store->n_checked, end, &first_bad);
+        if (first_bad < INT64_MAX && !check_entry(&store->entries[first_bad], rule, diag))
+            return false;
         store->n_checked = end;
         if (progress) progress(user, (int)(end - begin), (int)(store->count - begin), "");
     }

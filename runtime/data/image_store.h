@@ -21,9 +21,9 @@ int64_t image_store_add(ImageStore *store, const char *name, size_t length, Sour
                         Diag *diag);
 int64_t image_store_count(const ImageStore *store);
 
-/* The heads of all that were added since the last time: are they images? False: reported at the
- * line that names the first that is none. progress may be NULL. */
-bool image_store_check(ImageStore *store,
+/* The heads of all that were added since the last time: are they images, and of sizes that the rule
+ * can have? False: reported at the line that names the first that is none. progress may be NULL. */
+bool image_store_check(ImageStore *store, const ImageRule *rule,
                        void (*progress)(void *user, int n_done, int n_all, const char *what),
                        void *user, Diag *diag);
 

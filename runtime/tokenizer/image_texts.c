@@ -159,6 +159,25 @@ static bool check_parts(const ImageRule *rule, ImageGrid grid, const TokenList *
     return false;
 }
 
+/* What stands for it, a token for each part. False: reported. */
+static bool make(const ImageTexts *texts, ImageGrid grid, TokenList *out, Diag *diag) {
+    if (encode(texts, grid, out, diag) && check_parts(texts->rule, grid, out, diag) &&
+        check(texts, grid, out, diag)) {
+        return true;
+    }
+    token_list_release(out);
+    return false;
+}
+
+/* Of an image that is split, whether there is one or not. */
+static bool check_split(const ImageTexts *texts, Diag *diag) {
+    TokenList tokens = {0};
+    if (texts->rule->split == IMAGE_WHOLE) return true;
+    const bool good = make(texts, (ImageGrid){1, 2}, &tokens, diag);
+    token_list_release(&tokens);
+    return good;
+}
+
 const TokenList *image_texts_of(ImageTexts *texts, ImageGrid grid, Diag *diag) {
     for (int i = 0; i < texts->count; i++) {
         const Entry *entry = texts->entries[i];
@@ -167,11 +186,8 @@ const TokenList *image_texts_of(ImageTexts *texts, ImageGrid grid, Diag *diag) {
         }
     }
     TokenList tokens = {0};
-    if (!encode(texts, grid, &tokens, diag) || !check_parts(texts->rule, grid, &tokens, diag) ||
-        !check(texts, grid, &tokens, diag)) {
-        token_list_release(&tokens);
-        return NULL;
-    }
+    if (texts->count == 0 && !check_split(texts, diag)) return NULL;
+    if (!make(texts, grid, &tokens, diag)) return NULL;
     expand(texts->rule, &tokens);
     texts->entries =
         memory_grow(texts->entries, (size_t)(texts->count + 1) * sizeof(*texts->entries));
@@ -180,17 +196,10 @@ const TokenList *image_texts_of(ImageTexts *texts, ImageGrid grid, Diag *diag) {
     return &entry->tokens;
 }
 
-ImageTexts *image_texts_create(const ImageRule *rule, const Tokenizer *tokenizer, int64_t vocab,
-                               Diag *diag) {
+ImageTexts *image_texts_create(const ImageRule *rule, const Tokenizer *tokenizer, int64_t vocab) {
     ImageTexts *texts = memory_zeroed(1, sizeof(*texts));
     *texts = (ImageTexts){.rule = rule, .tokenizer = tokenizer, .vocab = vocab};
-    const ImageGrid whole = {0, 0}, two = {1, 2};
-    if (image_texts_of(texts, whole, diag) &&
-        (rule->split == IMAGE_WHOLE || image_texts_of(texts, two, diag))) {
-        return texts;
-    }
-    image_texts_destroy(texts);
-    return NULL;
+    return texts;
 }
 
 void image_texts_destroy(ImageTexts *texts) {

@@ -16,13 +16,12 @@
 typedef struct ImageTexts ImageTexts;
 
 /* tokenizer: NULL where the rule has numbers alone. vocab: of the model. What is given lasts as
- * long as the texts do. NULL, reported: the tokenizer or the model lacks what the rule names. */
-ImageTexts *image_texts_create(const ImageRule *rule, const Tokenizer *tokenizer, int64_t vocab,
-                               Diag *diag);
+ * long as the texts do. */
+ImageTexts *image_texts_create(const ImageRule *rule, const Tokenizer *tokenizer, int64_t vocab);
 void image_texts_destroy(ImageTexts *texts); /* may be NULL */
 
-/* Tokens of an image of that grid; they last as long as the texts do. One thread at a time. NULL:
- * reported. */
+/* Tokens of an image of that grid; they last as long as the texts do. One thread at a time. NULL,
+ * reported: the tokenizer or the model lacks what the rule names, of any grid. */
 const TokenList *image_texts_of(ImageTexts *texts, ImageGrid grid, Diag *diag);
 
 #endif

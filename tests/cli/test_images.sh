@@ -90,6 +90,8 @@ forge() { # NAME TEXT SED: a plan that says something else of images, and whose 
     fails "$1" 2 "$2" generate "$folder/forged" "${writes[@]:3}" --image "$folder/red.png" --prompt '<image> see?'
 }
 forge 'a plan of larger images' 'pixels are no 3072 numbers' '/label_share/s/image_side=32/image_side=64/'
+forge 'a plan of more tokens than patches' "'image_tokens' must be from 1 to the patches of an image" \
+    '/label_share/s/image_tokens=4/image_tokens=2147483647/'
 forge 'a plan of tokens that are none' 'must be of the 320 tokens' '/label_share/s/image_after="none"/image_after="320"/'
 sed 's/"image": "\([a-z]*\)/"answer": "\1", &/' "$folder/p.jsonl" | head -n 5 >"$folder/q.jsonl"
 works 'problems' 'answers 100.00' evaluate "${writes[@]:0:7}" --temperature 0 --length 8 --problems "$folder/q.jsonl"
@@ -114,6 +116,12 @@ fails 'a text too long' 2 'the context has 32' generate "${writes[@]}" --image "
 run generate "${writes[@]}" --image "$folder/red.png" --prompt "$(printf 'x%.0s' {1..24})" --length 20 --temperature 2
 result 'no more room' "$([[ $status -eq 1 && $err == *'a text with images is longer than the context'* ]] || echo "$status: $err")"
 fails 'blind' 2 '--image: the model sees no images' generate models/gpt.lua --load "$w" --image "$t" --prompt '?'
+
+# --- as others have it ---
+# Whatever stands around its images, which config.json says nothing of.
+works 'exported' 'idefics3 (Idefics3ForConditionalGeneration)' export "$w" --set 'image_before=5,6' --set image_filter=bicubic \
+    -o "$folder/theirs"
+works 'and imported again' 'next     perilune train models/llava.lua' import "$folder/theirs" -o "$folder/back.st"
 
 # --- the same by other ways ---
 mkdir "$folder/lines"
@@ -157,6 +165,7 @@ parts() { # NAME TEXT ARGUMENT...: an image of three parts
 parts 'parts without room' '3 parts of images; the model sees 1 at most: --set images=, or a smaller most_tiles=' \
     --set image_split=ratio
 parts 'a word of the tokenizer' "no token of its own there: '<img>'" --set 'image_before=<img>'
+works 'none is needed without images' 'see? ' generate "${writes[@]}" --set 'image_before=<img>' --prompt 'see?'
 parts 'split in another way' "image_split is 'tiles'; it can be none, edge or ratio" --set image_split=tiles
 parts 'an edge shorter than a tile' "'image_edge' must be from 'image_side' to 4096 pixels" --set image_split=edge \
     --set image_edge=31

@@ -157,6 +157,170 @@ static void test_said(void) {
                   "ministral3 with window_layers=W");
 }
 
+/* --- as they are published --- */
+
+/* The fixture's folder with another configuration: `change` goes into text_config, JSON; those of
+ * its keys that are null are not there. tied: the whole's, JSON; NULL: not there. */
+static const char *changed_text(Arena *arena, const char *name, const char *change,
+                                const char *tied) {
+    const char *dir = changed_fixture(arena, name, "tie_word_embeddings", tied), *key;
+    const char *path = arena_printf(arena, "%s/config.json", dir);
+    json_t *config = json_load_file(path, 0, NULL), *changes = json_loads(change, 0, NULL), *value;
+    json_t *text = json_object_get(config, "text_config");
+    json_object_foreach(changes, key, value) {
+        if (json_is_null(value)) json_object_del(text, key);
+        if (!json_is_null(value)) json_object_set(text, key, value);
+    }
+    json_dump_file(config, path, 0);
+    json_decref(changes);
+    json_decref(config);
+    return dir;
+}
+
+/* transformers 4 does not write what its defaults say, and InternVL 3 says how positions are scaled
+ * beyond those that it was made for. */
+static const char OF_4[] =
+    "{\"tie_word_embeddings\": null, \"rope_parameters\": null, \"rope_theta\": 10000.0, "
+    "\"rope_scaling\": {\"factor\": 2.0, \"rope_type\": \"dynamic\", \"type\": \"dynamic\"}}";
+static const char OF_5[] =
+    "{\"rope_parameters\": {\"factor\": 2.0, \"rope_theta\": 10000.0, \"rope_type\": \"dynamic\"}}";
+
+static const char *scaling_of(Arena *arena, const char *dir) {
+    json_t *json = json_load_file(arena_printf(arena, "%s/config.json", dir), 0, NULL);
+    const json_t *scaling = json_object_get(json_object_get(json, "text_config"), "rope_scaling");
+    const char *shown = hf_config_shown(arena, scaling);
+    json_decref(json);
+    return shown;
+}
+
+/* The weights are the fixture's own, and an export like it has the scaling. */
+static void test_published(const char *text, const char *tied) {
+    static const char SCALING[] = "{\"factor\":2.0,\"rope_type\":\"dynamic\",\"type\":\"dynamic\"}";
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    HfImport plain, imported;
+    const char *path = in_scratch(arena, "weights.safetensors"), *out = in_scratch(arena, "out");
+    const char *other = in_scratch(arena, "again.safetensors");
+    check_begin(arena_printf(arena, "hf internvl: as published, tied %s", tied ? tied : "missing"));
+    const char *dir = changed_text(arena, "internvl", text, tied);
+    bool fine = import(arena, fixture(arena, "internvl"), other, &plain, diag) &&
+                import(arena, dir, path, &imported, diag);
+    CHECK(fine && same_files(arena, path, other, diag), "%s", diag_text(diag));
+    fine = fine && export(arena, imported.model, path, dir, DTYPE_F32, 5000000000, out, diag);
+    CHECK(fine, "%s", diag_text(diag));
+    const char *scaling = fine ? scaling_of(arena, out) : "";
+    CHECK(strcmp(scaling, SCALING) == 0, "%s", scaling);
+    CHECK(fine && import(arena, out, path, &imported, diag) && same_files(arena, path, other, diag),
+          "%s", diag_text(diag));
+    remove_folder(arena, out);
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+static void expect_refused(const char *text, ModelSetting setting, const char *message) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    HfImport imported;
+    check_begin(arena_printf(arena, "hf internvl: %s", message));
+    const char *dir = changed_text(arena, "internvl", text, "false");
+    const bool opened = hf_import_open(arena, dir, NULL, &setting, 1, &imported, diag);
+    if (opened) hf_import_close(&imported);
+    CHECK(!opened && strstr(diag_text(diag), message), "%s", diag_text(diag));
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+/* What Hub folders have in config.json, as far as it is read; what is no model's is left out. */
+static const struct {
+    const char *size, *config;
+} PUBLISHED[] = {
+    {"internvl3-1b",
+     "{\"architectures\": [\"InternVLForConditionalGeneration\"], \"downsample_ratio\": 0.5, "
+     "\"image_seq_length\": 256, \"image_token_id\": 151667, \"model_type\": \"internvl\", "
+     "\"projector_hidden_act\": \"gelu\", \"text_config\": {\"architectures\": "
+     "[\"Qwen2ForCausalLM\"], \"attention_dropout\": 0.0, \"hidden_act\": \"silu\", "
+     "\"hidden_size\": 896, \"intermediate_size\": 4864, \"max_position_embeddings\": 32768, "
+     "\"max_window_layers\": 70, \"model_type\": \"qwen2\", \"num_attention_heads\": 14, "
+     "\"num_hidden_layers\": 24, \"num_key_value_heads\": 2, \"rms_norm_eps\": 1e-06, "
+     "\"rope_scaling\": {\"factor\": 2.0, \"rope_type\": \"dynamic\", \"type\": \"dynamic\"}, "
+     "\"rope_theta\": 1000000.0, \"sliding_window\": null, \"use_sliding_window\": false, "
+     "\"vocab_size\": 151674}, \"vision_config\": {\"attention_bias\": true, \"hidden_act\": "
+     "\"gelu\", \"hidden_size\": 1024, \"image_size\": [448, 448], \"initializer_range\": 1e-10, "
+     "\"intermediate_size\": 4096, \"layer_norm_eps\": 1e-06, \"model_type\": "
+     "\"internvl_vision\", \"norm_type\": \"layer_norm\", \"num_attention_heads\": 16, "
+     "\"num_hidden_layers\": 24, \"patch_size\": [14, 14], \"use_absolute_position_embeddings\": "
+     "true, \"use_mask_token\": false, \"use_mean_pooling\": true, \"use_qk_norm\": false}, "
+     "\"vision_feature_layer\": -1, \"vision_feature_select_strategy\": \"default\"}"},
+    {"smolvlm-256m",
+     "{\"architectures\": [\"Idefics3ForConditionalGeneration\"], \"image_token_id\": 49190, "
+     "\"model_type\": \"idefics3\", \"scale_factor\": 4, \"text_config\": {\"architectures\": "
+     "[\"VLlama3ForCausalLM\"], \"head_dim\": 64, \"hidden_size\": 576, \"intermediate_size\": "
+     "1536, \"is_llama_config\": true, \"max_position_embeddings\": 8192, \"model_type\": "
+     "\"llama\", \"num_attention_heads\": 9, \"num_hidden_layers\": 30, \"num_key_value_heads\": "
+     "3, \"pad_token_id\": 2, \"perceiver_config\": {\"model_type\": \"vllama3\"}, "
+     "\"pixel_shuffle_factor\": 4, \"qk_layer_norms\": false, \"rms_norm_eps\": 1e-05, "
+     "\"rope_interleaved\": false, \"rope_theta\": 100000, \"use_resampler\": false, "
+     "\"vocab_size\": 49280}, \"tie_word_embeddings\": false, \"use_cache\": true, "
+     "\"vision_config\": {\"hidden_size\": 768, \"image_size\": 512, \"max_image_size\": "
+     "{\"longest_edge\": 512}, \"model_type\": \"idefics3\", \"num_attention_heads\": 12, "
+     "\"patch_size\": 16, \"size\": {\"longest_edge\": 2048}, \"tie_word_embeddings\": false, "
+     "\"use_base_siglip\": true}, \"vocab_size\": 49280}"},
+    {"smolvlm2-2.2b",
+     "{\"architectures\": [\"SmolVLMForConditionalGeneration\"], \"image_token_id\": 49190, "
+     "\"model_type\": \"smolvlm\", \"scale_factor\": 3, \"text_config\": {\"architectures\": "
+     "[\"VLlama3ForCausalLM\"], \"head_dim\": 64, \"hidden_size\": 2048, \"intermediate_size\": "
+     "8192, \"max_position_embeddings\": 8192, \"model_type\": \"llama\", \"num_hidden_layers\": "
+     "24, \"rms_norm_eps\": 1e-05, \"rope_theta\": 273768.0, \"vocab_size\": 49280}, "
+     "\"vision_config\": {\"hidden_size\": 1152, \"image_size\": 384, \"intermediate_size\": "
+     "4304, \"model_type\": \"smolvlm_vision\", \"num_attention_heads\": 16, "
+     "\"num_hidden_layers\": 27, \"patch_size\": 14}}"}};
+
+/* They are the shipped sizes, but for how many images a row has and how these are split. */
+static void test_sizes(void) {
+    static const char OTHERS[] = " images patches image_split image_edge ";
+    for (size_t i = 0; i < sizeof(PUBLISHED) / sizeof(PUBLISHED[0]); i++) {
+        Arena *arena = arena_create();
+        Diag *diag = diag_create();
+        HfConfig config;
+        const ModelSetting size = {"size", PUBLISHED[i].size};
+        check_begin(arena_printf(arena, "hf config.json of %s: its size", size.value));
+        const char *dir = changed_fixture(arena, "internvl", "model_type", NULL);
+        const char *path = arena_printf(arena, "%s/config.json", dir);
+        put_file(path, PUBLISHED[i].config, strlen(PUBLISHED[i].config));
+        const bool read = hf_config_read(arena, dir, &config, diag);
+        const Model *model = read ? model_load_shipped(arena, "llava", &size, 1, 1, diag) : NULL;
+        CHECK(model, "%s", diag_text(diag));
+        for (int k = 0; model && k < config.n_settings; k++) {
+            const ModelSetting *own = &config.settings[k];
+            if (strstr(OTHERS, arena_printf(arena, " %s ", own->key))) continue;
+            const Setting *setting = settings_find(&model->settings, own->key);
+            const char *text = setting && setting->has_value ? setting_text(setting, arena) : "?";
+            CHECK(strcmp(text, own->value) == 0, "%s is %s, the size has %s", own->key, own->value,
+                  text);
+        }
+        if (read) json_decref(config.json);
+        diag_destroy(diag);
+        arena_destroy(arena);
+    }
+}
+
+static void test_internvl(void) {
+    const ModelSetting seq = {"seq", "20"};
+    test_published(OF_4, NULL);
+    test_published(OF_5, "false");
+    test_published(OF_5, "true"); /* transformers 5 saves it, and takes the file's own table */
+    expect_refused(
+        OF_4, (ModelSetting){"seq", "21"},
+        "seq is 21, but 'rope_scaling' is \"dynamic\": beyond 'max_position_embeddings', "
+        "20, it turns positions otherwise");
+    expect_refused("{\"rope_parameters\": {\"rope_type\": \"dynamic\", \"factor\": 0.5}}", seq,
+                   "says 'rope_scaling.factor' 0.5; \"dynamic\" has a number from 1 there");
+    expect_refused("{\"rope_parameters\": {\"rope_type\": \"dynamic\"}}", seq,
+                   "says 'rope_scaling.factor' nothing; \"dynamic\" has a number from 1 there");
+    expect_refused("{\"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": 2}}", seq,
+                   "is not supported; only null is");
+}
+
 int main(void) {
     if (!mkdtemp(scratch)) BUG("no folder in /tmp");
     for (int i = 0; i < N_FIXTURES; i++) {
@@ -167,6 +331,8 @@ int main(void) {
     }
     expect_bad_configs(BAD, sizeof(BAD) / sizeof(BAD[0]));
     test_said();
+    test_internvl();
+    test_sizes();
     test_mutations("qwen3_5_pictures", "config.json", 4096);
     test_mutations("ministral3", "config.json", 4096);
     test_mutations("exaone_moe", "config.json", 4096);

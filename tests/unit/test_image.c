@@ -228,7 +228,7 @@ static void test_ahead(void) {
         CHECK(add(store, NAMES[i], diag) == i, "%s", NAMES[i]);
         direct[i] = (ImageWanted){i, whole, at_once[i]};
     }
-    CHECK(image_store_check(store, NULL, NULL, diag), "%s", diag_text(diag));
+    CHECK(image_store_check(store, &rule, NULL, NULL, diag), "%s", diag_text(diag));
     CHECK(image_store_read(store, &rule, direct, 4, diag), "%s", diag_text(diag));
     ImageAhead *reader = image_ahead_create(store, &rule, 2);
     for (int round = 0; round < 3; round++) { /* the next one's are others, and fewer or more */
@@ -285,15 +285,15 @@ static void test_store(void) {
         image_store_destroy(store);
         diag_destroy(own);
     }
+    const ImageRule rule = rule_of("stretch", "bicubic", 4, 2);
     ImageStore *store = image_store_create(NULL), *folder = image_store_create("tests/data/images");
     CHECK(add(store, "wide.jpg", diag) == 0 && add(store, "tall.jpg", diag) == 1 &&
               add(store, "wide.jpg", diag) == 0 && add(store, PIXEL, diag) == 2 &&
               add(store, "file://tall.jpg", diag) == 1 && image_store_count(store) == 3,
           "%d of them", (int)image_store_count(store));
-    CHECK(image_store_check(store, NULL, NULL, diag), "%s", diag_text(diag));
-    CHECK(add(folder, "wide.png", diag) == 0 && image_store_check(folder, NULL, NULL, diag), "%s",
-          diag_text(diag));
-    const ImageRule rule = rule_of("stretch", "bicubic", 4, 2);
+    CHECK(image_store_check(store, &rule, NULL, NULL, diag), "%s", diag_text(diag));
+    CHECK(add(folder, "wide.png", diag) == 0 && image_store_check(folder, &rule, NULL, NULL, diag),
+          "%s", diag_text(diag));
     int32_t a[48], b[48], c[48], again[48];
     const ImageGrid whole = {0, 0};
     const ImageWanted wanted[] = {{0, whole, a}, {1, whole, b}, {2, whole, c}, {0, whole, again}};
@@ -302,11 +302,13 @@ static void test_store(void) {
     for (int i = 0; i < 48; i++) CHECK(c[i] == 10 * (1 + i % 12 / 4), "%d: %d", i, c[i]);
     CHECK(diag_error_count(diag) == 0, "%s", diag_text(diag));
     CHECK(
-        add(store, "expected.txt", diag) == 3 && !image_store_check(store, NULL, NULL, diag) &&
+        add(store, "expected.txt", diag) == 3 &&
+            !image_store_check(store, &rule, NULL, NULL, diag) &&
             strstr(diag_text(diag), "tests/data/images/expected.txt: is no image that is known") &&
             strstr(diag_text(diag), "note: tests/data/images/x.jsonl:3: named here"),
         "%s", diag_text(diag));
-    CHECK(add(folder, "none.png", diag) == 1 && !image_store_check(folder, NULL, NULL, diag) &&
+    CHECK(add(folder, "none.png", diag) == 1 &&
+              !image_store_check(folder, &rule, NULL, NULL, diag) &&
               strstr(diag_text(diag), "tests/data/images/none.png: cannot open"),
           "%s", diag_text(diag));
     const ImageWanted gone = {1, whole, a}, other = {0, {1, 2}, a};
@@ -363,9 +365,7 @@ static void test_rows(void) {
     ImageTotals totals;
     Diag *diag = diag_create();
     check_begin("images: texts with them as rows");
-    how.texts = image_texts_create(&rule, NULL, 301, diag);
-    CHECK(how.texts, "%s", diag_text(diag));
-    if (!how.texts) return;
+    how.texts = image_texts_create(&rule, NULL, 301);
     TokenBuffer buffer = make_texts(TEXTS, 6, diag);
     CHECK(image_rows(&buffer, &how, &totals, diag), "%s", diag_text(diag));
     CHECK(buffer.n_tokens == 30, "%zu tokens", buffer.n_tokens);
@@ -456,7 +456,7 @@ static void test_parts(void) {
     Diag *diag = diag_create();
     Tokenizer *tokenizer = tokenizer_load("tests/data/tokenizers/qwen2.json", NULL, diag);
     const ImageRule words = text_rule(tokenizer);
-    ImageTexts *texts = image_texts_create(&words, tokenizer, tokenizer->n_ids, diag);
+    ImageTexts *texts = image_texts_create(&words, tokenizer, tokenizer->n_ids);
     FILE *file = fopen("tests/data/images/parts.txt", "r");
     check_begin("images: split, and told of, as transformers does");
     CHECK(texts, "%s", diag_text(diag));
@@ -486,6 +486,56 @@ static void test_parts(void) {
     diag_destroy(diag);
 }
 
+/* Of sides like these a product rounds below one pixel: transformers resizes to 0, and fails. */
+static void test_thin_parts(void) {
+    static const int SIDES[] = {49, 98, 196, 392};
+    check_begin("images: parts of a line of pixels");
+    for (int i = 0; i < 8; i++) {
+        const int side = SIDES[i / 2], width = i % 2 ? 6000 : 1;
+        const ImageRule rule = split_rule("edge", side, side, 1, 1);
+        const ImageGrid grid = image_grid_of(&rule, width, 6001 - width);
+        char why[IMAGE_WHY] = "";
+        Image image;
+        CHECK(image_grid_parts(grid) == 1, "%d: %d x %d", side, grid.rows, grid.columns);
+        if (!image_create(width, 6001 - width, &image, why)) BUG("%s", why);
+        memset(image.rgb, 7, (size_t)6000 * 3);
+        int32_t *numbers = memory_alloc((size_t)image_numbers(&rule) * sizeof(*numbers));
+        CHECK(image_fit_parts(&image, &rule, numbers, why), "%d: %s", side, why);
+        CHECK(numbers[0] == 7 && numbers[image_numbers(&rule) - 1] == 7, "%d: %d", side,
+              (int)numbers[0]);
+        free(numbers);
+        image_release(&image);
+    }
+}
+
+/* What is said of a size alone is what becomes of such an image. */
+static void test_sizes(void) {
+    static const int SIZES[][2] = {{1, 60000}, {60000, 1}, {300, 200}};
+    static const char *const FITS[] = {"stretch", "crop", "pad"};
+    int n_refused = 0;
+    check_begin("images: sizes that cannot be");
+    for (int i = 0; i < 15; i++) {
+        const int kind = i / 3, width = SIZES[i % 3][0], height = SIZES[i % 3][1];
+        ImageRule rule = kind < 3 ? rule_of(FITS[kind], "bilinear", 2048, 2048)
+                                  : split_rule(kind == 3 ? "edge" : "ratio", 2048, 2048, 1, 2);
+        char why[IMAGE_WHY] = "", said[IMAGE_WHY] = "";
+        Image image;
+        rule.filter = IMAGE_BILINEAR;
+        rule.patch = 1025; /* the rest is nobody's */
+        if (!image_create(width, height, &image, why)) BUG("%s", why);
+        memset(image.rgb, 7, (size_t)width * (size_t)height * 3);
+        const int64_t n = image_grid_parts(image_grid_of(&rule, width, height));
+        int32_t *out = memory_alloc((size_t)(n * image_numbers(&rule)) * sizeof(*out));
+        const bool can = image_fit_check(&rule, width, height, said);
+        CHECK(image_fit_parts(&image, &rule, out, why) == can, "%d: %s, %s", i, said, why);
+        CHECK(can || strstr(said, "pixels, of which "), "%s", said);
+        n_refused += !can;
+        free(out);
+        image_release(&image);
+    }
+    CHECK(n_refused == 6, "%d are refused", n_refused);
+}
+
 /* "a!C!": tokens, ! the place of an image in parts. */
 static void test_part_rows(void) {
     static const char *const TEXTS[] = {"!A!B"};
@@ -499,9 +549,9 @@ static void test_part_rows(void) {
     rule.before = (ImageAround){.n = 1, .tokens = {'['}};
     rule.after = (ImageAround){.n = 1, .tokens = {']'}};
     ImageRowOptions how = {.rule = &rule, .store = store, .seq = 10, .pad = '_'};
-    how.texts = image_texts_create(&rule, NULL, 301, diag);
+    how.texts = image_texts_create(&rule, NULL, 301);
     CHECK(add(store, "wide.png", diag) == 0 && add(store, "red.png", diag) == 1 &&
-              image_store_check(store, NULL, NULL, diag),
+              image_store_check(store, &rule, NULL, NULL, diag),
           "%s", diag_text(diag));
     ImageTotals totals;
     TokenBuffer buffer = make_texts(TEXTS, 1, diag);
@@ -539,8 +589,9 @@ static void test_part_texts(void) {
         if (i == 0) strcpy(rule.before.text, "<fake_token_around_image><global-img>");
         if (i == 1) strcpy(rule.tile, "<tile>");
         if (i == 2) strcpy(rule.after.text, "<|endoftext|><|im_start|>");
-        ImageTexts *texts = image_texts_create(&rule, tokenizer, i == 3 ? 7 : 1 << 20, own);
-        CHECK(!texts && strstr(diag_text(own), WANTED[i]), "%d: %s", i, diag_text(own));
+        ImageTexts *texts = image_texts_create(&rule, tokenizer, i == 3 ? 7 : 1 << 20);
+        CHECK(!image_texts_of(texts, (ImageGrid){0, 0}, own) && strstr(diag_text(own), WANTED[i]),
+              "%d: %s", i, diag_text(own));
         image_texts_destroy(texts);
         diag_destroy(own);
     }
@@ -715,6 +766,8 @@ int main(void) {
     test_ahead();
     test_rows();
     test_parts();
+    test_thin_parts();
+    test_sizes();
     test_part_rows();
     test_part_texts();
     test_lines();
