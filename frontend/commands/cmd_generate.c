@@ -3,6 +3,7 @@
  * by side; or, with --chat, answers in a conversation. */
 #include "frontend/commands/generate_chat.h"
 #include "frontend/commands/generate_diffusion.h"
+#include "frontend/commands/generate_fill.h"
 #include "frontend/commands/generate_open.h"
 #include "frontend/commands/generate_prompts.h"
 #include "frontend/commands/generate_writer.h"
@@ -96,6 +97,34 @@ static bool begin_seeing(Generation *gen, const char *prompt) {
     return good;
 }
 
+/* --bos, in front of every prompt. */
+static bool begin_with(const Generation *gen, GenerateText *text) {
+    const char *name = cli_text(gen->args, OPT_BOS, NULL);
+    if (!name) return true;
+    const char *why = cli_given(gen->args, OPT_CHAT) ? "a chat begins as its template says"
+                      : gen->writer.engine.source    ? "an encoder reads prompts as they are"
+                                                     : NULL;
+    if (why) {
+        diag_error(gen->diag, NO_LOC, "--bos: %s", why);
+        return false;
+    }
+    const uint32_t token = tokenizer_find_added(text->tokenizer, name, "bos", gen->diag);
+    token_list_add(&text->tokens, token);
+    return token != NO_TOKEN;
+}
+
+/* --prompt and --suffix, with what is to be written between them. */
+static bool begin_filling(Generation *gen, const char *prompt) {
+    const char *suffix = cli_text(gen->args, OPT_SUFFIX, "");
+    const FillAsked asked = {.prefix = prompt,
+                             .n_prefix = strlen(prompt),
+                             .suffix = suffix,
+                             .n_suffix = strlen(suffix),
+                             .loc = NO_LOC,
+                             .where = "--prompt"};
+    return generate_fill_prompt(&gen->writer.engine, &asked, &gen->begin, gen->diag);
+}
+
 /* The prompt; or what an encoder, or a chat, makes of it. */
 static bool begin_text(Generation *gen) {
     const CliArgs *args = gen->args;
@@ -103,7 +132,8 @@ static bool begin_text(Generation *gen) {
     const char *prompt = cli_text(args, OPT_PROMPT, "");
     GenerateText *text = &gen->begin;
     if (!generate_text_begin(args, engine->plan->vocab, text, gen->diag) ||
-        !generate_chat_begin(args, text, &gen->chat, gen->diag) || !check_chat(gen) ||
+        !begin_with(gen, text) || !generate_chat_begin(args, text, &gen->chat, gen->diag) ||
+        !check_chat(gen) ||
         !generate_images_begin(args, engine->plan, engine->images, engine->context, text,
                                &gen->chat, &gen->images, gen->diag)) {
         return false;
@@ -113,6 +143,7 @@ static bool begin_text(Generation *gen) {
                                        gen->diag);
     }
     if (cli_given(args, OPT_PICTURE)) return begin_seeing(gen, prompt);
+    if (cli_given(args, OPT_SUFFIX)) return begin_filling(gen, prompt);
     if (cli_given(args, OPT_CHAT)) {
         return is_conversation(gen) || ask(gen, prompt, text);
     }
@@ -159,7 +190,8 @@ static bool prepare(Generation *gen) {
         diag_error(gen->diag, NO_LOC, "generate: which weights? give --load FILE");
         return false;
     }
-    if (!generate_chat_check(args, gen->diag) || !generate_prompts_check(args, gen->diag) ||
+    if (!generate_chat_check(args, gen->diag) || !generate_fill_check(args, gen->diag) ||
+        !generate_prompts_check(args, gen->diag) ||
         !generate_prompts_read(args, &gen->prompts, gen->diag)) {
         return false;
     }
@@ -271,6 +303,10 @@ static void put_json(const Generation *gen, StrBuf *out) {
     }
     strbuf_put(out, "], \"prompt\": ");
     json_put_text(out, cli_text(gen->args, OPT_PROMPT, ""));
+    if (cli_given(gen->args, OPT_SUFFIX)) {
+        strbuf_put(out, ", \"suffix\": ");
+        json_put_text(out, cli_text(gen->args, OPT_SUFFIX, ""));
+    }
     strbuf_printf(out,
                   ", \"prompt_tokens\": %zu, \"context\": %" PRId64 ", \"cached\": %s"
                   ", \"memory_bytes\": %" PRId64 ", \"read_tokens\": %" PRId64
@@ -291,6 +327,7 @@ static void put_texts(const Generation *gen, StrBuf *out) {
     for (int i = 0; i < gen->writer.n_texts; i++) {
         if (gen->writer.n_texts > 1) strbuf_printf(out, "--- %d ---\n", i + 1);
         strbuf_put_bytes(out, gen->writer.texts[i].text.text, gen->writer.texts[i].text.length);
+        strbuf_put(out, cli_text(gen->args, OPT_SUFFIX, ""));
         strbuf_put(out, "\n");
     }
 }
@@ -299,7 +336,8 @@ static void put_texts(const Generation *gen, StrBuf *out) {
 static int64_t find_length(const Generation *gen) {
     const GenerateEngine *engine = &gen->writer.engine;
     int64_t length = cli_int(gen->args, OPT_LENGTH, DEFAULT_LENGTH);
-    return engine->source && length > engine->context ? engine->context : length;
+    if (engine->source && length > engine->context) return engine->context;
+    return generate_fill_length(engine, &gen->begin, length);
 }
 
 /* Blocks of all texts, shown as they come. */
@@ -326,6 +364,7 @@ static bool write_texts(Generation *gen, bool live) {
 }
 
 static bool end_line(Generation *gen) {
+    strbuf_put(&gen->writer.texts->text, cli_text(gen->args, OPT_SUFFIX, ""));
     strbuf_put(&gen->writer.texts->text, "\n");
     return show(gen, gen->writer.texts, true);
 }

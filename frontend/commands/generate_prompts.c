@@ -1,6 +1,7 @@
 #include "frontend/commands/generate_prompts.h"
 
 #include "frontend/commands/generate_diffusion.h"
+#include "frontend/commands/generate_fill.h"
 #include "frontend/commands/judge_args.h"
 #include "frontend/json_lines.h"
 #include "frontend/progress_line.h"
@@ -107,6 +108,16 @@ static bool encode_line(PromptLine *line, const GenerateEngine *engine, const Ge
                                    .where = where};
         return generate_images_prompt(images, chat, &asked, &line->begin, diag);
     }
+    const json_t *suffix = json_object_get(line->object, "suffix");
+    if (!chats && json_is_string(suffix)) {
+        const FillAsked asked = {.prefix = text,
+                                 .n_prefix = length,
+                                 .suffix = json_string_value(suffix),
+                                 .n_suffix = json_string_length(suffix),
+                                 .loc = line->loc,
+                                 .where = where};
+        return generate_fill_prompt(engine, &asked, &line->begin, diag);
+    }
     if (chats) {
         if (!generate_chat_prompt(chat, prompt ? NULL : messages, line->object, text, length,
                                   line->loc, &line->begin, diag)) {
@@ -151,6 +162,7 @@ uint64_t generate_prompts_digest(uint64_t digest, const GeneratePrompts *prompts
 typedef struct Writing {
     GeneratePrompts *prompts;
     const CliArgs *args;
+    const GenerateEngine *engine;
     int64_t length;
     ProgressLine *shown; /* NULL: nobody asks */
     Diag *diag;
@@ -168,8 +180,9 @@ static GenerateText begin_text(void *user, int64_t task, uint64_t *state) {
 }
 
 static int64_t most_tokens(void *user, int64_t task) {
-    (void)task;
-    return ((const Writing *)user)->length;
+    const Writing *w = user;
+    const PromptLine *line = &w->prompts->lines[task / w->prompts->n_samples];
+    return generate_fill_length(w->engine, &line->begin, w->length);
 }
 
 /* The prompt's line, and what became of it. */
@@ -249,6 +262,7 @@ bool generate_prompts_write(GeneratePrompts *prompts, GenerateWriter *writer, co
     ProgressLine line = progress_line_start("texts");
     Writing w = {.prompts = prompts,
                  .args = args,
+                 .engine = &writer->engine,
                  .length = length,
                  .shown = says ? &line : NULL,
                  .diag = diag,

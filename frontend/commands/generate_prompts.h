@@ -1,9 +1,9 @@
 /* A file of prompts for `generate`: texts for all of them, as many side by side as there are slots;
  * where one ends the next begins. Each text is what it would be alone.
  *
- * A line is an object with a string "prompt" or, with --chat, alternatively a list "messages" whose
- * last one is the user's. Every text becomes a line with all that its prompt's line has, and
- * "text", "tokens", "ended" and, of several, "sample".
+ * A line is an object with a string "prompt", and maybe a "suffix" that the text leads to, or, with
+ * --chat, alternatively a list "messages" whose last one is the user's. Every text becomes a line
+ * with all that its prompt's line has, and "text", "tokens", "ended" and, of several, "sample".
  */
 #ifndef FRONTEND_COMMANDS_GENERATE_PROMPTS_H
 #define FRONTEND_COMMANDS_GENERATE_PROMPTS_H

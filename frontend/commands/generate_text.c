@@ -14,6 +14,7 @@ bool generate_text_begin(const CliArgs *args, int64_t vocab, GenerateText *out, 
                           .answer_end = NO_TOKEN,
                           .image_token = NO_TOKEN,
                           .text = strbuf_create(),
+                          .fim_tokens = cli_text(args, OPT_FIM_TOKENS, NULL),
                           .special = cli_given(args, OPT_SPECIAL),
                           .stops = args->values[OPT_STOP].list,
                           .n_stops = args->values[OPT_STOP].n_list};
@@ -61,7 +62,9 @@ static bool encode(GenerateText *text, const char *bytes, size_t length, const c
 bool generate_text_prompt(GenerateText *text, const char *prompt, size_t length, const char *where,
                           Diag *diag) {
     bool good = true;
-    if (length == 0 && text->tokenizer && text->end != NO_TOKEN) { /* where another has ended */
+    if (length == 0 && text->tokens.count > 0) { /* a token that begins texts is there */
+    } else if (length == 0 && text->tokenizer &&
+               text->end != NO_TOKEN) { /* where another has ended */
         token_list_add(&text->tokens, text->end);
     } else if (length == 0) { /* the model needs something to follow */
         good = encode(text, "\n", 1, where, diag);

@@ -18,9 +18,11 @@ typedef struct GenerateText {
     size_t n_prompt_tokens;
     const char *const *stops; /* [n_stops]: texts that end it, and are not in it */
     int n_stops;
-    bool special;         /* a prompt's special tokens are tokens */
-    bool borrows;         /* the tokenizer is another text's */
-    uint32_t image_token; /* stands for an image, and is never written; NO_TOKEN: none does */
+    const char *fim_tokens; /* --fim-tokens; NULL: well-known ones */
+    bool fills;             /* the prompt has what follows the text, too */
+    bool special;           /* a prompt's special tokens are tokens */
+    bool borrows;           /* the tokenizer is another text's */
+    uint32_t image_token;   /* stands for an image, and is never written; NO_TOKEN: none does */
     const struct TextImages *images; /* generate_images.h; not owned; NULL: there are none */
 } GenerateText;
 

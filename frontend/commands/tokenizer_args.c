@@ -1,6 +1,7 @@
 #include "frontend/commands/tokenizer_args.h"
 
 #include "ir/base/host.h"
+#include "runtime/tokenizer/fill_middle.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -72,10 +73,28 @@ bool corpus_options_from_args(const CliArgs *args, const Tokenizer *tokenizer, C
            find_chat(args, tokenizer, out, diag);
 }
 
+bool fill_middle_from_args(const CliArgs *args, const Tokenizer *tokenizer, const FillMiddle **out,
+                           Diag *diag) {
+    static const CliOption OF_FIM[] = {OPT_FIM_SPM, OPT_FIM_TOKENS};
+    *out = NULL;
+    for (int i = 0; i < 2 && !cli_given(args, OPT_FIM); i++) {
+        if (!cli_given(args, OF_FIM[i])) continue;
+        diag_error(diag, NO_LOC, "--%s: is for --fim RATE only", CLI_OPTIONS[OF_FIM[i]].name);
+        return false;
+    }
+    if (!cli_given(args, OPT_FIM)) return true;
+    FillMiddle *how = ARENA_NEW(args->arena, FillMiddle);
+    *how = (FillMiddle){.rate = cli_real(args, OPT_FIM, 0),
+                        .spm_rate = cli_real(args, OPT_FIM_SPM, 0.5),
+                        .seed = (uint64_t)cli_int(args, OPT_SEED, 1)};
+    *out = how;
+    return fill_middle_find(tokenizer, cli_text(args, OPT_FIM_TOKENS, NULL), how, diag);
+}
+
 bool tokenizer_from_args(const CliArgs *args, int64_t vocab, Tokenizer **out, Diag *diag) {
-    static const CliOption NEED_ONE[] = {OPT_PATTERN,   OPT_EOT,           OPT_BOS,
-                                         OPT_SEPARATOR, OPT_FIELD,         OPT_SPECIAL,
-                                         OPT_PACK,      OPT_CHAT_TEMPLATE, OPT_CHAT_SET};
+    static const CliOption NEED_ONE[] = {
+        OPT_PATTERN, OPT_EOT,           OPT_BOS,      OPT_SEPARATOR, OPT_FIELD,      OPT_SPECIAL,
+        OPT_PACK,    OPT_CHAT_TEMPLATE, OPT_CHAT_SET, OPT_FIM,       OPT_FIM_TOKENS, OPT_SUFFIX};
     const char *path = cli_text(args, OPT_TOKENIZER, NULL);
     *out = NULL;
     for (size_t i = 0; !path && i < sizeof(NEED_ONE) / sizeof(NEED_ONE[0]); i++) {

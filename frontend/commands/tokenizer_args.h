@@ -14,6 +14,10 @@ int tokenizer_threads(const CliArgs *args);
 bool corpus_options_from_args(const CliArgs *args, const Tokenizer *tokenizer, CorpusOptions *out,
                               Diag *diag);
 
+/* --fim's, with the tokens that it needs; *out NULL: not asked for. False: reported. */
+bool fill_middle_from_args(const CliArgs *args, const Tokenizer *tokenizer,
+                           const struct FillMiddle **out, Diag *diag);
+
 /* --chat-template's, or the one that the tokenizer says; end: as chat_prepare has it. False:
  * reported. */
 bool chat_from_args(const CliArgs *args, const Tokenizer *tokenizer, uint32_t end, Chat *out,

@@ -7,6 +7,7 @@
 #include "ir/base/utf8.h"
 #include "runtime/data/token_mask.h"
 #include "runtime/data/token_writer.h"
+#include "runtime/tokenizer/fill_middle.h"
 #include "runtime/tokenizer/train_bpe.h"
 #include "runtime/tokenizer/write_json.h"
 
@@ -270,6 +271,10 @@ static void print_encoding(const Encoding *encoding, const char *path, const cha
     int bits = encoding->tokenizer->n_ids <= 65536 ? 16 : 32;
     printf("text    %" PRId64 " documents, %" PRId64 " bytes\n", totals->n_documents,
            totals->n_bytes);
+    if (encoding->options.fim) {
+        printf("filling %" PRId64 " documents with their middle last, %.1f %%\n", totals->n_filled,
+               100 * (double)totals->n_filled / (double)totals->n_documents);
+    }
     if (packed) pack_print(&encoding->packed, &encoding->packing);
     train_pairs_print(&(TrainPairs){.totals = encoding->pairs});
     if (encoding->pairs.n_pairs) {
@@ -309,12 +314,13 @@ static int encode_files(CliArgs *args, const Tokenizer *tokenizer, Diag *diag) {
         .args = args, .tokenizer = tokenizer, .buffer = {.token_bytes = token_bytes}, .diag = diag};
     double seconds;
     if (!pack_check_args(args, cli_given(args, OPT_PACK_SEQ), diag) ||
-        !corpus_options_from_args(args, tokenizer, &encoding.options, diag)) {
+        !corpus_options_from_args(args, tokenizer, &encoding.options, diag) ||
+        !fill_middle_from_args(args, tokenizer, &encoding.options.fim, diag)) {
         return EXIT_USAGE;
     }
-    static const CliOption OTHERS[] = {OPT_PACK_SEQ, OPT_FIELD, OPT_SEPARATOR};
+    static const CliOption OTHERS[] = {OPT_PACK_SEQ, OPT_FIELD, OPT_SEPARATOR, OPT_FIM};
     encoding.options.preferences = cli_given(args, OPT_PREFERENCES);
-    for (int i = 0; encoding.options.preferences && i < 3; i++) {
+    for (int i = 0; encoding.options.preferences && i < 4; i++) {
         if (!cli_given(args, OTHERS[i])) continue;
         diag_error(diag, NO_LOC, "tokenizer encode: --preferences and --%s: one of them",
                    CLI_OPTIONS[OTHERS[i]].name);
@@ -339,17 +345,31 @@ static int encode_files(CliArgs *args, const Tokenizer *tokenizer, Diag *diag) {
     return EXIT_DONE;
 }
 
+static bool encode_given(Encoder *encoder, const char *given, const CorpusOptions *options,
+                         TokenList *tokens, Diag *diag) {
+    const unsigned char *text = (const unsigned char *)given;
+    const size_t length = strlen(given);
+    const EncoderOutput out = {.tokens = tokens};
+    MiddleCut cut;
+    if (options->fim && fill_middle_draw(options->fim, text, length, &cut)) {
+        return fill_middle_encode(options->fim, encoder, text, length, &cut, options->with_special,
+                                  tokens, "--text", diag);
+    }
+    return encoder_encode(encoder, text, length, options->with_special, &out, "--text", diag);
+}
+
 /* Of --text, one line of numbers. */
 static int encode_text(CliArgs *args, const Tokenizer *tokenizer, Diag *diag) {
     const char *text = cli_text(args, OPT_TEXT, "");
     CorpusOptions options;
     TokenList tokens = {0};
-    if (!corpus_options_from_args(args, tokenizer, &options, diag)) return EXIT_USAGE;
+    if (!corpus_options_from_args(args, tokenizer, &options, diag) ||
+        !fill_middle_from_args(args, tokenizer, &options.fim, diag)) {
+        return EXIT_USAGE;
+    }
     if (options.first != NO_TOKEN) token_list_add(&tokens, options.first);
-    EncoderOutput out = {.tokens = &tokens};
     Encoder *encoder = encoder_create(tokenizer);
-    bool good = encoder_encode(encoder, (const unsigned char *)text, strlen(text),
-                               options.with_special, &out, "--text", diag);
+    bool good = encode_given(encoder, text, &options, &tokens, diag);
     if (options.last != NO_TOKEN) token_list_add(&tokens, options.last);
     StrBuf line = strbuf_create();
     for (size_t i = 0; i < tokens.count; i++) {

@@ -184,6 +184,7 @@ static bool open_all(TrainData *data, Diag *diag) {
     }
     if (!data->is_whole && !train_classes_weigh(&data->classes, diag)) return false;
     data->classes.n_of_data = data->classes.table.n;
+    data->text.is_val = true;
     for (int i = 0; i < val->n_list; i++) {
         Dataset *dataset = open_file(data, val->list[i], diag);
         if (!dataset) return false;
@@ -683,6 +684,10 @@ void train_data_print(const TrainData *data) {
     train_data_print_entropy(data);
     for (int i = 0; i < data->n_train && data->n_train > 1; i++) print_source(data, i);
     if (data->text.packed.n_windows > 0) pack_print(&data->text.packed, &data->text.packing);
+    if (data->text.n_filled > 0) {
+        printf("filling %" PRId64 " of %" PRId64 " documents have their middle last\n",
+               data->text.n_filled, data->text.n_documents);
+    }
     if (data->hidden.rate > 0) {
         printf(
             "hidden  %.3g %% of the tokens are to be said: 8 of 10 behind token %d, 1 behind any "

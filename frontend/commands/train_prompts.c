@@ -234,6 +234,10 @@ static bool begin_texts(Reading *r) {
     if (!generate_text_begin(r->args, r->plan->vocab, &prompts->text, r->diag)) return false;
     Tokenizer *tokenizer = prompts->text.tokenizer;
     r->how.first = NO_TOKEN;
+    if (cli_given(r->args, OPT_FIM)) {
+        diag_error(r->diag, NO_LOC, "--fim: prompts are answered, and have no middle");
+        return false;
+    }
     if (tokenizer) {
         if (!corpus_options_from_args(r->args, tokenizer, &r->how, r->diag)) return false;
         if (r->how.last != NO_TOKEN) prompts->text.end = r->how.last;

@@ -121,7 +121,11 @@ static Dataset *encode_text(TrainText *text, const CliArgs *args, const char *pa
     CorpusOptions options;
     CorpusTotals totals;
     ProgressLine line = progress_line_start("MiB encoded");
-    if (!corpus_options_from_args(args, tokenizer, &options, diag)) return NULL;
+    if (!corpus_options_from_args(args, tokenizer, &options, diag) ||
+        !fill_middle_from_args(args, tokenizer, &options.fim, diag)) {
+        return NULL;
+    }
+    if (text->is_val) options.fim = NULL;
     options.unpaired = text->pairs->unpaired;
     options.preferences = text->pairs->reads && !text->pairs->single && !options.unpaired;
     options.classes = text->classes->names;
@@ -139,6 +143,10 @@ static Dataset *encode_text(TrainText *text, const CliArgs *args, const char *pa
     options.progress_user = &line;
     bool good = corpus_encode(tokenizer, &options, keep_tokens, &buffer, &totals, diag);
     progress_line_end(&line);
+    if (options.fim) {
+        text->n_documents += totals.n_documents;
+        text->n_filled += totals.n_filled;
+    }
     good = good &&
            (text->pairs->reads     ? make_rows(text, &options, &buffer, path, diag)
             : text->classes->reads ? make_class_rows(text, args, &options, seq, &buffer, path, diag)
@@ -189,9 +197,9 @@ static bool is_lines(const char *path) {
 
 bool train_text_check_use(const TrainText *text, const CliArgs *args, const char *path,
                           Diag *diag) {
-    static const CliOption OF_TEXT[] = {OPT_EOT,           OPT_BOS,      OPT_SEPARATOR,
-                                        OPT_FIELD,         OPT_SPECIAL,  OPT_PACK,
-                                        OPT_CHAT_TEMPLATE, OPT_CHAT_SET, OPT_PACK_LONG};
+    static const CliOption OF_TEXT[] = {OPT_EOT,       OPT_BOS,  OPT_SEPARATOR,     OPT_FIELD,
+                                        OPT_SPECIAL,   OPT_PACK, OPT_CHAT_TEMPLATE, OPT_CHAT_SET,
+                                        OPT_PACK_LONG, OPT_FIM};
     if (!text->tokenizer || text->n_texts > 0) return true;
     for (size_t i = 0; i < sizeof(OF_TEXT) / sizeof(OF_TEXT[0]); i++) {
         if (!cli_given(args, OF_TEXT[i])) continue;
@@ -217,6 +225,20 @@ static bool check_classes(const TrainText *text, const CliArgs *args, const char
     }
     if (why) diag_error(diag, (SourceLoc){path, 0}, "%s", why);
     return !why;
+}
+
+static bool check_filling(const TrainText *text, const CliArgs *args, const char *path,
+                          Diag *diag) {
+    const char *of = text->pairs->reads                    ? "answers"
+                     : text->classes->reads                ? "texts and their classes"
+                     : text->embed->reads                  ? "texts that belong together"
+                     : text->images->reads                 ? "texts with images"
+                     : text->source && text->source->reads ? "what an encoder reads"
+                                                           : NULL;
+    if (!of || !cli_given(args, OPT_FIM)) return true;
+    diag_error(diag, (SourceLoc){path, 0},
+               "--fim: the plan learns from %s, not from running text, which has a middle", of);
+    return false;
 }
 
 Dataset *train_text_open(TrainText *text, const CliArgs *args, const char *path, int seq, int vocab,
@@ -256,6 +278,7 @@ Dataset *train_text_open(TrainText *text, const CliArgs *args, const char *path,
                    "--pack: the plan hides spans of running text, which has no documents");
         return NULL;
     }
+    if (!check_filling(text, args, path, diag)) return NULL;
     if (!plain) return encode_text(text, args, path, seq, vocab, diag);
     if (text->pairs->single) {
         diag_error(diag, (SourceLoc){path, 0},

@@ -16,6 +16,8 @@
 typedef struct TrainText {
     Tokenizer *tokenizer; /* NULL: none given */
     int n_texts;          /* data that were text, of those opened */
+    bool is_val;          /* what is opened now is for validation alone, and stays as it is */
+    int64_t n_documents, n_filled; /* of what is cut to learn filling in */
     PackOptions packing;
     PackTotals packed;     /* of all that was opened; no windows: nothing was packed */
     TrainSource *source;   /* not its own: of documents prompts and completions are made */

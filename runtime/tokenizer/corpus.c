@@ -43,6 +43,7 @@ static bool take_result(Corpus *corpus, CorpusJob *job, size_t skipped) {
     corpus->totals.n_bytes += job->n_bytes;
     corpus->totals.n_special += job->n_special;
     corpus->totals.n_unanswered += job->n_unanswered;
+    corpus->totals.n_filled += job->n_filled;
     if (corpus->counts) {
         take_counts(corpus, &job->counts);
         return true;

@@ -46,9 +46,10 @@ typedef struct CorpusOptions {
     int texts; /* lines are groups of so many texts that belong together, each one a
                   document; CORPUS_ANY_TEXTS: whatever they are; 0: they are not */
     const char *query_prefix, *passage_prefix; /* what such texts begin with; NULL: nothing more */
-    int between;          /* with classes: how many of `last` are between the two texts of a pair */
-    bool with_special;    /* special tokens in the text are tokens */
-    uint32_t first, last; /* tokens around each document; NO_TOKEN: none */
+    int between;       /* with classes: how many of `last` are between the two texts of a pair */
+    bool with_special; /* special tokens in the text are tokens */
+    const struct FillMiddle *fim; /* of plain texts some are cut (fill_middle.h); NULL: none */
+    uint32_t first, last;         /* tokens around each document; NO_TOKEN: none */
     int n_threads;
     /* Now and then, and at the end; may be NULL. bytes_all 0: not known. */
     void (*progress)(void *user, int64_t bytes_done, int64_t bytes_all);
@@ -57,9 +58,11 @@ typedef struct CorpusOptions {
 
 typedef struct CorpusTotals {
     int64_t n_documents, n_bytes, n_tokens;
-    int64_t n_special;    /* first and last ones among the tokens, but for those of chats */
+    int64_t n_special;    /* first and last ones among the tokens, but for those of chats, and those
+                             of documents that were cut */
     int64_t n_unanswered; /* conversations in which nothing counts */
     int64_t n_counted;    /* tokens that count */
+    int64_t n_filled;     /* documents that were cut to learn filling in */
 } CorpusTotals;
 
 /* Takes tokens in order, with the marks of each; false ends the work, reported. */

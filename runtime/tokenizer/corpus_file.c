@@ -68,7 +68,7 @@ static bool add_documents(Corpus *corpus, const char *path, const unsigned char 
                           size_t length) {
     const char *separator = corpus->options->separator;
     size_t separator_length = separator ? strlen(separator) : 0, begin = 0;
-    bool can_chunk = encoder_can_chunk(corpus->tokenizer);
+    bool can_chunk = encoder_can_chunk(corpus->tokenizer) && !corpus->options->fim;
     for (size_t at = 0; at < length;) {
         const unsigned char *found =
             separator ? memmem(text + at, length - at, separator, separator_length) : NULL;

@@ -5,6 +5,7 @@
 #include "runtime/tokenizer/corpus_array.h"
 #include "runtime/tokenizer/corpus_line.h"
 #include "runtime/tokenizer/corpus_parquet.h"
+#include "runtime/tokenizer/fill_middle.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 void corpus_job_clear(CorpusJob *job) {
     job->tokens.count = job->marks.count = 0;
     word_counts_clear(&job->counts);
-    job->n_documents = job->n_bytes = job->n_special = job->n_unanswered = 0;
+    job->n_documents = job->n_bytes = job->n_special = job->n_unanswered = job->n_filled = 0;
     job->failed = false;
     if (job->diag) diag_destroy(job->diag);
     job->diag = NULL;
@@ -51,19 +52,31 @@ bool corpus_job_may_be_empty(CorpusJob *job, const CorpusOptions *options, const
     return false;
 }
 
+/* As it is, or cut, with what comes last in the middle. */
+static bool encode_document(CorpusJob *job, Encoder *encoder, const CorpusOptions *options,
+                            bool counts, const unsigned char *text, size_t length,
+                            const char *where) {
+    EncoderOutput out = output_of(job, counts);
+    MiddleCut cut;
+    if (counts || !options->fim || !fill_middle_draw(options->fim, text, length, &cut)) {
+        return encoder_encode(encoder, text, length, options->with_special, &out, where,
+                              corpus_job_diag(job));
+    }
+    job->n_filled++;
+    job->n_special += 3;
+    return fill_middle_encode(options->fim, encoder, text, length, &cut, options->with_special,
+                              &job->tokens, where, corpus_job_diag(job));
+}
+
 bool corpus_job_run_document(CorpusJob *job, Encoder *encoder, const CorpusOptions *options,
                              bool counts, const unsigned char *text, size_t length,
                              const char *where) {
-    EncoderOutput out = output_of(job, counts);
     size_t begin = job->tokens.count;
     if (length == 0) return corpus_job_may_be_empty(job, options, where);
     bool has_first = !counts && options->first != NO_TOKEN;
     bool has_last = !counts && options->last != NO_TOKEN;
     if (has_first) token_list_add(&job->tokens, options->first);
-    if (!encoder_encode(encoder, text, length, options->with_special, &out, where,
-                        corpus_job_diag(job))) {
-        return false;
-    }
+    if (!encode_document(job, encoder, options, counts, text, length, where)) return false;
     if (has_last) token_list_add(&job->tokens, options->last);
     token_marks_fill(&job->marks, job->tokens.count, TOKEN_COUNTS);
     if (job->tokens.count > begin) {

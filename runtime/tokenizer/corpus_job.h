@@ -35,7 +35,7 @@ typedef struct CorpusJob {
     TokenList tokens;
     TokenMarks marks; /* of the first of them; of the others TOKEN_COUNTS */
     WordCounts counts;
-    int64_t n_documents, n_bytes, n_special, n_unanswered;
+    int64_t n_documents, n_bytes, n_special, n_unanswered, n_filled;
     bool failed;
     Diag *diag; /* one at most */
 } CorpusJob;
