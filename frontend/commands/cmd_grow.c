@@ -110,7 +110,10 @@ static bool load_models(CliArgs *args, GrowOptions *options, Diag *diag) {
     Model *from = load_small(args, &small, from_script, 0, diag);
     if (!from) return false;
     SettingList list = {ARENA_ARRAY(args->arena, ModelSetting, 1), 0, 1}, common = list;
-    if (!same && !cli_given(args, OPT_SET_FROM)) add_common(args, from, plain, &common);
+    const CliValue *set = &args->values[OPT_SET];
+    bool sized = cli_given(args, OPT_SET_FROM);
+    for (int i = 0; i < set->n_list; i++) sized |= strncmp(set->list[i], "size=", 5) == 0;
+    if (!same && !sized) add_common(args, from, plain, &common);
     if (!plan_add_settings(args, OPT_SET, OPT_SET_FROM, same ? args->operand : NULL, &common, &list,
                            &set_from, diag)) {
         return false;

@@ -103,15 +103,17 @@ static bool make_zero(Zeroing *z, Value value, int depth) {
     return false;
 }
 
-/* Is `value`, with the parameters that are found zero, a value from outside of the block? */
-static bool make_identity(Zeroing *z, Value value, int depth) {
+/* Is `value`, with the parameters that are found zero, a value from outside of the block, paired
+ * with what those who read the block's result want? */
+static bool make_identity(const Growing *g, Zeroing *z, Value value, Value wanted, int depth) {
     const Node *node = value.node;
     const int n = z->n;
     if (depth > DEEPEST) return false;
-    if (node->block != z->block) return true;
+    if (node->block != z->block) return value_equal(growing_pair(g, value), wanted);
     if (node->op != OP_ADD) return false;
     for (int k = 0; k < 2; k++) {
-        if (make_identity(z, node->inputs[k], depth + 1) && zero_one(z, node, 1 - k, depth)) {
+        if (make_identity(g, z, node->inputs[k], wanted, depth + 1) &&
+            zero_one(z, node, 1 - k, depth)) {
             return true;
         }
         z->n = n;
@@ -130,7 +132,7 @@ bool grow_identity(Growing *g, bool *zero) {
                 continue;
             }
             Zeroing z = {.block = block};
-            if (!make_identity(&z, value, 0)) {
+            if (!make_identity(g, &z, value, growing_pair(g, value), 0)) {
                 diag_error(g->diag, value.node->loc,
                            "a layer that is added cannot begin by passing on what it reads: its "
                            "result is not that and branches which end in a weight; --depth stack "

@@ -94,6 +94,11 @@ static bool check_tensor(const Growing *g, const Safetensors *file, const Node *
     if (same && tensor_dtype(&info, &dtype)) return true;
     diag_error(g->diag, loc, "tensor '%s' is not %s in f32, bf16 or f16, as its model has it", name,
                type_text(g->arena, g->small, type));
+    for (int i = 0; i < type->rank; i++) {
+        if (!axis_is_sequence(g->small->axes.names[type->axes[i]])) continue;
+        diag_note(g->diag, NO_LOC,
+                  "learned positions do not grow: --set seq as in the small model");
+    }
     return false;
 }
 
@@ -147,8 +152,39 @@ static void find_alike_routes(Growing *g, GrowParam *p) {
     }
 }
 
+/* What outputs that are paired are made of, by node. */
+static bool *find_needed(const Growing *g) {
+    bool *needed = ARENA_ARRAY(g->arena, bool, g->large->n_nodes + 1);
+    for (int i = g->large->n_nodes - 1; i >= 0; i--) {
+        needed[i] = g->large->nodes[i]->op == OP_OUTPUT && g->kinds[i] != PAIR_NONE;
+    }
+    for (int i = g->large->n_nodes - 1; i >= 0; i--) {
+        const Node *node = g->large->nodes[i];
+        for (int k = 0; needed[i] && k < node->n_inputs; k++) {
+            needed[node->inputs[k].node->id] = true;
+        }
+    }
+    return needed;
+}
+
+/* A bias that begins as zeros is no other's, too. */
+static bool check_passed(const Growing *g) {
+    for (int i = 0; i < g->large->n_nodes; i++) {
+        const Node *node = g->large->nodes[i];
+        if (g->kinds[i] != PAIR_PASS || node->n_inputs != 2) continue;
+        const Value param = node->inputs[1 - g->operands[i]];
+        if (!growing_pair(g, param).node) continue;
+        diag_error(g->diag, node->loc, "%s is new here and something else's in the small model",
+                   node_string(param.node, ATTR_name));
+        return false;
+    }
+    return true;
+}
+
 static bool find_params(Growing *g, bool *is_used) {
+    const bool *needed = find_needed(g);
     int n = 0;
+    if (!check_passed(g)) return false;
     for (int i = 0; i < g->large->n_nodes; i++) n += g->large->nodes[i]->op == OP_PARAM;
     g->grown->params = ARENA_ARRAY(g->arena, GrowParam, n + 1);
     for (int i = 0; i < g->large->n_nodes; i++) {
@@ -159,7 +195,7 @@ static bool find_params(Growing *g, bool *is_used) {
         *p = (GrowParam){.node = node, .scale = 1, .from = pair.node, .n_alike = 1};
         p->name = node_logical_name(node, 0, g->arena);
         g->grown->n_after += type_elements(&node->types[0]);
-        if (!p->from) p->from = find_alike(g, node);
+        if (!p->from && !needed[i]) p->from = find_alike(g, node);
         if (!p->from) continue;
         p->from_name = node_logical_name(p->from, 0, g->arena);
         is_used[p->from->id] = true;
@@ -191,9 +227,9 @@ static void check_route(Growing *g, const Node *route) {
     if (!pair.node) {
         if (g->n_slices > 1 && top % g->n_slices != 0) {
             growing_because(g, arena_printf(g->arena,
-                                            "tokens meet %" PRId64 " of the %" PRId64
-                                            " slices of a layer at a time: top_k would have to be "
-                                            "a multiple of that",
+                                            "slices of a layer that not all meet: %" PRId64
+                                            " experts of a token are no multiple of %" PRId64
+                                            " slices",
                                             top, g->n_slices));
         }
         return;

@@ -14,6 +14,7 @@ Form form_sum(Scales *scales, const Form *a, const Form *b, double share) {
     Form sum = *a;
     sum.constant += share * b->constant;
     sum.shift += share * b->shift;
+    sum.is_part |= b->is_part;
     for (int i = 0; i < b->n; i++) {
         int k = 0;
         while (k < sum.n && sum.terms[k].param != b->terms[i].param) k++;
@@ -92,7 +93,9 @@ static void fail(Rules *r, const Node *node, const char *why) {
 
 static void require(Rules *r, const Node *node, Form form) {
     if (r->failed) return;
-    if (fabs(form.shift) > NEAR) {
+    if (form.is_part) {
+        fail(r, node, "is not proportional to what it reads, of which an expert has a slice");
+    } else if (fabs(form.shift) > NEAR) {
         fail(r, node, "reads the logarithm of a sum over an axis that grows");
     } else if (!scales_require(&r->scales, &form)) {
         fail(r, node,
@@ -104,7 +107,21 @@ static void require(Rules *r, const Node *node, Form form) {
 }
 
 static void require_equal(Rules *r, const Node *node, const Form *a, const Form *b) {
-    require(r, node, form_sum(&r->scales, a, b, -1));
+    Form difference = form_sum(&r->scales, a, b, -1);
+    difference.is_part = false; /* means of sums are sums of means */
+    require(r, node, difference);
+}
+
+/* A product of which one operand at most is a slice's. */
+static Form product(Rules *r, const Node *node, const Form *a, const Form *b) {
+    if (a->is_part && b->is_part) fail(r, node, "multiplies two results of an expert's slice");
+    return form_sum(&r->scales, a, b, 1);
+}
+
+static Form power(Rules *r, const Node *node, const Form *a, double exponent) {
+    const Form nothing = {0};
+    if (a->is_part) fail(r, node, "is not proportional to what it reads, a slice's result");
+    return form_sum(&r->scales, &nothing, a, exponent);
 }
 
 static int small_axis(const Rules *r, int axis) {
@@ -137,6 +154,15 @@ static double log_times_over(Rules *r, const Node *node) {
     return sum;
 }
 
+/* Fewer elements than the small model sums are a slice. */
+static void sum_over(Rules *r, const Node *node, Form *out) {
+    const Attr *over = node_attr(node, ATTR_over);
+    out->constant += log_times_over(r, node);
+    for (int i = 0; over && i < over->axes.count; i++) {
+        out->is_part |= times_of(r, node->inputs[0], over->axes.items[i]) < 1;
+    }
+}
+
 static bool is_grown(const Rules *r, Value value) {
     const Type *type = value_type(value);
     for (int i = 0; i < type->rank; i++) {
@@ -164,8 +190,8 @@ static bool is_weight(Value value) {
 }
 
 static void rule_matmul(Rules *r, const Node *node, Form *out) {
-    *out = form_sum(&r->scales, form_of(r, node->inputs[0]), form_of(r, node->inputs[1]), 1);
-    out->constant += log_times_over(r, node);
+    *out = product(r, node, form_of(r, node->inputs[0]), form_of(r, node->inputs[1]));
+    sum_over(r, node, out);
     if (node->n_inputs > 2) fail(r, node, "adds to what is there, which no model's script says");
     if (is_weight(node->inputs[1])) r->wishes[r->n_wishes++] = *out;
 }
@@ -176,7 +202,7 @@ static void rule_attention(Rules *r, const Node *node, Form *out) {
     scores.constant += log_ratio(r, node, ATTR_scale);
     require(r, node, scores);
     for (int k = 3; k < node->n_inputs; k++) require(r, node, *form_of(r, node->inputs[k]));
-    out[0] = *form_of(r, node->inputs[2]);
+    out[0] = *form_of(r, node->inputs[2]); /* means of values: proportional to them */
 }
 
 static void rule_combine(Rules *r, const Node *node, Form *out) {
@@ -211,6 +237,7 @@ static void rule_sum(Rules *r, const Node *node, Form *out, double sign) {
         other.shift = 0;
         require_equal(r, node, &own, &other);
         if (others != 0) out->shift = shift + sign * others;
+        out->is_part |= other.is_part;
     }
     if (out->shift != 0) {
         Form plain = *out;
@@ -253,7 +280,6 @@ static void rule_embedding(Rules *r, const Node *node, Form *out) {
 
 static void rule_same(Rules *r, const Node *node, Form *out) {
     const Form *first = node->n_inputs > 0 ? form_of(r, node->inputs[0]) : out;
-    const Form nothing = {0};
     switch ((int)node->op) {
     case OP_INPUT:
     case OP_ROUTE:
@@ -270,8 +296,6 @@ static void rule_same(Rules *r, const Node *node, Form *out) {
         break;
     case OP_NEG:
     case OP_COPY:
-    case OP_RELU:
-    case OP_ABS:
     case OP_DROPOUT:
     case OP_STOP_GRADIENT:
     case OP_TO_BF16:
@@ -282,21 +306,27 @@ static void rule_same(Rules *r, const Node *node, Form *out) {
     case OP_BROADCAST:
     case OP_TAKE:
     case OP_DISPATCH: *out = *first; break;
-    case OP_SQUARE: *out = form_sum(&r->scales, first, first, 1); break;
-    case OP_SQRT: *out = form_sum(&r->scales, &nothing, first, 0.5); break;
-    case OP_RSQRT: *out = form_sum(&r->scales, &nothing, first, -0.5); break;
-    case OP_RECIPROCAL: *out = form_sum(&r->scales, &nothing, first, -1); break;
+    case OP_RELU:
+    case OP_ABS: *out = power(r, node, first, 1); break;
+    case OP_SQUARE: *out = power(r, node, first, 2); break;
+    case OP_SQRT: *out = power(r, node, first, 0.5); break;
+    case OP_RSQRT: *out = power(r, node, first, -0.5); break;
+    case OP_RECIPROCAL: *out = power(r, node, first, -1); break;
     case OP_ADD:
     case OP_ADD_N: rule_sum(r, node, out, 1); break;
     case OP_SUB: rule_sum(r, node, out, -1); break;
-    case OP_MUL: *out = form_sum(&r->scales, first, form_of(r, node->inputs[1]), 1); break;
-    case OP_DIV: *out = form_sum(&r->scales, first, form_of(r, node->inputs[1]), -1); break;
+    case OP_MUL: *out = product(r, node, first, form_of(r, node->inputs[1])); break;
+    case OP_DIV: {
+        const Form below = power(r, node, form_of(r, node->inputs[1]), -1);
+        *out = product(r, node, first, &below);
+        break;
+    }
     case OP_EXP: rule_exp(r, node, out); break;
     case OP_LOGSUMEXP: rule_logsumexp(r, node, out); break;
     case OP_MATMUL: rule_matmul(r, node, out); break;
     case OP_REDUCE_SUM:
         *out = *first;
-        out->constant += log_times_over(r, node);
+        sum_over(r, node, out);
         break;
     case OP_LAYERNORM:
         require_equal(r, node, form_of(r, node->inputs[1]), form_of(r, node->inputs[2]));
@@ -379,6 +409,7 @@ static double sum_gates(Rules *r, Value gates) {
 
 static void rule_mix(Rules *r, const Node *node, Form *out) {
     *out = *form_of(r, node->inputs[0]);
+    out->is_part = false; /* all slices of a layer meet in the sum */
     const double gates = sum_gates(r, node->inputs[3]);
     if (gates > 0) {
         out->constant += log2(gates);
@@ -394,7 +425,40 @@ static void rule_share(Rules *r, const Node *node, Form *out) {
     out->constant += 1;
 }
 
+/* --- axes --- */
+
+static bool same_axes(const Rules *r, const Attr *large, const Attr *small) {
+    if (ATTRS[large->key].kind == ATTR_AXIS) return small_axis(r, large->axis) == small->axis;
+    bool same = large->axes.count == small->axes.count;
+    for (int i = 0; same && i < large->axes.count; i++) {
+        same = small_axis(r, large->axes.items[i]) == small->axes.items[i];
+    }
+    return same;
+}
+
+/* Do the two nodes work along the same axes of the same values? Between an expert's rows and one
+ * layer's there are two axes more, and names of results are others then. */
+static bool check_axes(Rules *r, const Node *node) {
+    const Value value = {(Node *)node, 0}, pair = growing_pair(r->g, value);
+    if (!pair.node || node->n_outputs == 0) return true;
+    const Type *large = value_type(value), *small = value_type(pair);
+    bool same = true;
+    for (int i = 0; large->rank == small->rank && i < large->rank; i++) {
+        same &= small_axis(r, large->axes[i]) == small->axes[i];
+    }
+    for (int i = 0; r->g->kinds[node->id] == PAIR_SAME && i < node->n_attrs; i++) {
+        const Attr *attr = &node->attrs[i], *other = node_attr(pair.node, attr->key);
+        const bool is_axis =
+            ATTRS[attr->key].kind == ATTR_AXIS || ATTRS[attr->key].kind == ATTR_AXES;
+        if (!is_axis || (attr->key == ATTR_to && large->rank != small->rank)) continue;
+        same &= other && same_axes(r, attr, other);
+    }
+    if (!same) fail(r, node, "works along other axes than in the small model");
+    return same;
+}
+
 static void apply(Rules *r, const Node *node) {
+    if (!check_axes(r, node)) return;
     Form *out = &r->forms[node->id * MAX_OUTPUTS];
     switch (r->g->kinds[node->id]) {
     case PAIR_NONE: break;

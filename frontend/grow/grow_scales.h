@@ -11,6 +11,7 @@ enum { FORM_TERMS = 24 };
 typedef struct Form {
     double constant;
     double shift; /* 2^c x + shift ln 2: of logarithms of sums over more elements */
+    bool is_part; /* of an expert's slice: only the mean over slices is 2^c x */
     int n;
     struct {
         int param;
