@@ -220,10 +220,13 @@ static void check_route(Growing *g, const Node *route) {
     const int64_t top = chosen->dims[chosen->rank - 1], seq = chosen->dims[chosen->rank - 2];
     const int64_t room = node_int(route, ATTR_slots, slots->dims[slots->rank - 1]);
     const Node *choice = route->inputs[0].node;
-    if (room < seq) {
+    const Value pair = growing_pair(g, route->inputs[0]),
+                slot_pair = growing_pair(g, (Value){(Node *)route, 1});
+    const bool is_alike =
+        slot_pair.node && type_elements(value_type(slot_pair)) == type_elements(slots);
+    if (room < seq && !is_alike)
         growing_because(g, "experts that may be full: with capacity=0 none is");
-    }
-    const Value pair = growing_pair(g, route->inputs[0]);
+
     if (!pair.node) {
         if (g->n_slices > 1 && top % g->n_slices != 0) {
             growing_because(g, arena_printf(g->arena,
@@ -259,6 +262,8 @@ bool grow_find(Arena *arena, const GrowOptions *options, Grown *out, Diag *diag)
                  .pairs = ARENA_ARRAY(arena, Value, (size_t)n * MAX_OUTPUTS),
                  .kinds = ARENA_ARRAY(arena, PairKind, n + 1),
                  .operands = ARENA_ARRAY(arena, int, n + 1),
+                 .passed = ARENA_ARRAY(arena, Passed, 64),
+                 .passed_capacity = 64,
                  .n_slices = 1};
     bool *is_used = ARENA_ARRAY(arena, bool, g.small->n_nodes + 1);
     bool *zero = ARENA_ARRAY(arena, bool, n + 1);

@@ -61,6 +61,11 @@ static bool push(Pairing *p, const Node *reader, Value large, Value small) {
     const int block = large.node->block;
     if (block != reader->block && block != NO_BLOCK) {
         const int from = p->g->grown->block_of[block];
+        const bool is_added = reader->block != NO_BLOCK && p->g->grown->block_added[reader->block];
+        const Passed passed = {large, small, reader};
+        if (!is_added) {
+            ARENA_PUSH(p->g->arena, p->g->passed, p->g->n_passed, p->g->passed_capacity, passed);
+        }
         if (small.node->block != from) small = find_passed(p->g, from, large);
         if (!small.node) return refuse(p->g, large.node, reader);
     }
@@ -70,7 +75,7 @@ static bool push(Pairing *p, const Node *reader, Value large, Value small) {
 }
 
 /* What differs with sizes, or is no part of what is computed. */
-static bool may_differ(const Node *node, AttrKey key) {
+bool grow_may_differ(const Node *node, AttrKey key) {
     switch (ATTRS[key].kind) {
     case ATTR_AXIS:
     case ATTR_AXES: return true; /* by name, or another's: sizes say it */
@@ -91,7 +96,7 @@ static bool may_differ(const Node *node, AttrKey key) {
 static bool same_attrs(const Node *a, const Node *b) {
     for (int i = 0; i < a->n_attrs; i++) {
         const Attr *attr = &a->attrs[i], *other = node_attr(b, attr->key);
-        if (may_differ(a, attr->key)) continue;
+        if (grow_may_differ(a, attr->key)) continue;
         if (!other || !attr_equal(attr, other)) return false;
     }
     return true;
@@ -118,10 +123,6 @@ static bool reads_combine(const Node *node) {
 static bool pair_mixture(Pairing *p, const Node *large, Value small) {
     Growing *g = p->g;
     g->kinds[large->id] = PAIR_MIX;
-    const Node *tables = large->inputs[1].node;
-    while (tables->op != OP_ROUTE && tables->n_inputs > 0) tables = tables->inputs[0].node;
-    g->route = tables->op == OP_ROUTE ? tables : NULL;
-    g->mix = large;
     return push(p, large, large->inputs[0], small);
 }
 

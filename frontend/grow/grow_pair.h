@@ -16,6 +16,12 @@ typedef enum PairKind {
     PAIR_SHARE, /* add: experts and one that all tokens meet, in place of one layer */
 } PairKind;
 
+/* What the large graph reads of another block, and what the small one reads there. */
+typedef struct Passed {
+    Value large, small;
+    const Node *reader; /* the large graph's */
+} Passed;
+
 typedef struct Growing {
     Arena *arena;
     const GrowOptions *options;
@@ -28,7 +34,8 @@ typedef struct Growing {
     int axis_from[MAX_AXES]; /* of the large graph's axes: the small one's, or -1 */
     bool is_experts[MAX_AXES], is_routes[MAX_AXES]; /* axes of the large graph */
     int64_t n_slices;                               /* of the one layer, in experts */
-    const Node *route, *mix;                        /* the large graph's, of PAIR_MIX */
+    Passed *passed; /* [n_passed]: what layers that are not added read of others */
+    int n_passed, passed_capacity;
 } Growing;
 
 static inline Value growing_pair(const Growing *g, Value value) {
@@ -36,6 +43,9 @@ static inline Value growing_pair(const Growing *g, Value value) {
 }
 /* One more thing that the outputs are not what they were for. */
 void growing_because(Growing *g, const char *reason);
+
+/* Whether an attribute is of sizes, or no part of what is computed. */
+bool grow_may_differ(const Node *node, AttrKey key);
 
 /* Pairs from all outputs with logits or other numbers of texts. False: reported. */
 bool grow_pair_graphs(Growing *g);
