@@ -48,7 +48,7 @@ fails 'no such depth' 2 "--depth: 'double' is not identity, stack or interleave"
     --depth double -o "$x"
 fails 'half as wide again' 2 "'model' can be 32 or a multiple, as 64 or 96" grow "$s" --into models/llama.lua \
     --set model=48 -o "$x"
-fails 'another model' 2 'layernorm here, where the small model has rmsnorm' grow "$s" --into models/gpt.lua -o "$x"
+fails 'another model' 2 'layer 0 has no like in the small model' grow "$s" --into models/gpt.lua -o "$x"
 fails 'a setting that it has not' 2 "has no setting 'width'" grow "$s" --into models/llama.lua --set width=64 -o "$x"
 sed 's/llama/lama2/' "$s" >"$folder/other.st"
 fails 'a model nobody knows' 2 "is of model 'lama2', whose script --from MODEL.lua has to say" grow "$folder/other.st" \

@@ -98,7 +98,7 @@ static const Case CASES[] = {
     {"gemma: softcaps, gains more than 1", "models/gemma.lua", SIZES "kv_heads=2 ffn=24 ", "", NULL,
      NULL, "ffn=48 kv_heads=4 heads=8 layers=4", 0, 0, NULL},
     {"gpt-oss: windows in turn, sinks", "models/gptoss.lua",
-     SIZES "kv_heads=2 window=4 expert_ffn=24 experts=4 top_k=2 ", "", NULL, NULL,
+     SIZES "kv_heads=2 window=4 expert_ffn=24 experts=4 top_k=2 balance=0 ", "", NULL, NULL,
      "model=32 heads=8 kv_heads=4 layers=6", 0, 0, NULL},
     {"hybrid: layers with a state", "models/hybrid.lua", "layers=4 seq=16 vocab=24 ", "", NULL,
      NULL, "layers=8", 0, 0, NULL},
