@@ -453,13 +453,13 @@ const CliCommand CLI_COMMANDS[] = {
      "SMALL",
      "makes a larger model's weights out of a trained one's",
      {{"options", IN_GROW}},
-     "Wider, deeper, with experts in place of feed-forward layers, with more experts or tokens: as\n"
-     "--into's model is larger. Where its settings are not given they are the small one's. What\n"
-     "becomes of each parameter follows from both models' graphs, and so does whether the larger\n"
-     "one computes what the small one did, which is said. An optimizer's states are left out.\n\n"
+     "Wider, deeper, with experts in place of feed-forward layers, with more experts or tokens, as\n"
+     "--into's model is. Where its settings are not given they are the small one's. What becomes\n"
+     "of each parameter follows from both models' graphs, and so does whether the larger one\n"
+     "computes what the small one did, which is said. An optimizer's states are left out.\n\n"
      "  perilune grow gpt.safetensors --into models/gpt.lua --set model=256 --set heads=8\n"
      "      --set kv_heads=8 --set ffn=1024 -o wide.safetensors\n"
-     "  perilune grow llama.safetensors --into models/llama.lua --set layers=8 -o deep.safetensors\n"
+     "  perilune grow llama.safetensors --into models/llama.lua --set layers=8 -o d.safetensors\n"
      "  perilune grow llama.safetensors --into models/moe.lua --set experts=8 --set top_k=2\n"
      "      --set expert_ffn=344 --set capacity=0 --noise 0.01 -o experts.safetensors\n",
      cmd_grow},

@@ -158,7 +158,7 @@ static const struct {
 static Done done_of(const Grown *grown, const GrowParam *param) {
     const int block = param->node->block;
     if (!param->from) return DONE_NEW;
-    if (block != NO_BLOCK && block > 0 &&
+    if (block > 0 &&
         (grown->block_added[block] || grown->block_of[block] <= grown->block_of[block - 1])) {
         return DONE_ADDED;
     }
