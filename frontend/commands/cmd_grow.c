@@ -75,6 +75,7 @@ static Model *load_small(CliArgs *args, const Small *small, const char *script, 
     Model *model =
         script ? model_load(args->arena, script, list.items, list.count, 1, diag)
                : model_load_shipped(args->arena, small->model, list.items, list.count, 1, diag);
+    if (!model) diag_note(diag, (SourceLoc){args->operand, 0}, "is of model '%s'", small->model);
     if (!model || strcmp(model->name, small->model) == 0) return model;
     diag_error(diag, (SourceLoc){args->operand, 0}, "is of model '%s'; %s is model '%s'",
                small->model, script ? script : "the script", model->name);
@@ -118,13 +119,13 @@ static bool load_models(CliArgs *args, GrowOptions *options, Diag *diag) {
                            &set_from, diag)) {
         return false;
     }
-    Model *into = model_load(args->arena, script, list.items, list.count, 1, diag);
-    if (!into || !plan_check_settings(args, OPT_SET, into, diag)) return false;
-    if (set_from && strcmp(set_from, into->name) != 0) {
+    if (set_from && strcmp(set_from, plain->name) != 0) {
         diag_error(diag, NO_LOC, "--set-from: its file is of model '%s'; %s is model '%s'",
-                   set_from, script, into->name);
+                   set_from, script, plain->name);
         return false;
     }
+    Model *into = model_load(args->arena, script, list.items, list.count, 1, diag);
+    if (!into || !plan_check_settings(args, OPT_SET, into, diag)) return false;
     if (into->seq != from->seq) from = load_small(args, &small, from_script, into->seq, diag);
     options->from = from;
     options->into = into;

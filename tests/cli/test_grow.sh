@@ -53,6 +53,8 @@ fails 'a setting that it has not' 2 "has no setting 'width'" grow "$s" --into mo
 sed 's/llama/lama2/' "$s" >"$folder/other.st"
 fails 'a model nobody knows' 2 "is of model 'lama2', whose script --from MODEL.lua has to say" grow "$folder/other.st" \
     --into models/llama.lua -o "$x"
+fails 'settings of another model' 2 "--set-from: its file is of model 'llama'; models/gpt.lua is model 'gpt'" grow "$s" \
+    --into models/gpt.lua --set-from "$w" -o "$x"
 result 'leave no file' "$([ ! -e "$x" ] || echo "$x is there")"
 result 'a file that is none of training' "$(sed 's/perilune.settings/perilune.settungs/' "$s" >"$folder/bare.st"
     "$perilune" grow "$folder/bare.st" --into models/llama.lua -o "$x" 2>&1 | grep -q 'does not say its model and settings' ||
