@@ -102,6 +102,7 @@ static const Case CASES[] = {
      "model=32 heads=8 kv_heads=4 layers=6", 0, 0, NULL},
     {"hybrid: layers with a state", "models/hybrid.lua", "layers=4 seq=16 vocab=24 ", "", NULL,
      NULL, "layers=8", 0, 0, NULL},
+    {"adapters, of a higher rank", LLAMA, "lora=2", NULL, NULL, "model=32 lora=4", 0, 0, NULL},
     {"new biases of zeros", LLAMA, "", NULL, NULL, "qkv_bias=true out_bias=true", 0, 0, NULL},
     {"experts, upcycled", LLAMA, "", MOE "experts=4 expert_ffn=24", "", 0, 0, NULL},
     {"experts, wider and deeper, with a shared one", LLAMA, "",
