@@ -445,10 +445,27 @@ const CliCommand CLI_COMMANDS[] = {
      {{"options", IN_AVERAGE}},
      "Of checkpoints of one run, as --checkpoint-keep leaves them, or of runs that began alike.\n"
      "Files are what training saved, or checkpoints, of which the weights are taken; all have the\n"
-     "same tensors. Also says how far each of them is from the mean.\n\n"
+     "same tensors. Also says how far each of them is from the mean. Other methods merge models\n"
+     "that were trained from one base.\n\n"
      "  perilune average run-8000.ckpt run-9000.ckpt run.ckpt -o mean.safetensors\n"
-     "  perilune average a.safetensors b.safetensors --shares 3,1 -o mixed.safetensors\n",
+     "  perilune average a.safetensors b.safetensors --shares 3,1 -o mixed.safetensors\n"
+     "  perilune average code.safetensors maths.safetensors --method ties --base base.safetensors\n"
+     "      -o both.safetensors\n",
      cmd_average},
+    {"grow",
+     "SMALL",
+     "makes a larger model's weights out of a trained one's",
+     {{"options", IN_GROW}},
+     "Wider, deeper, with experts in place of feed-forward layers, more experts or tokens, as\n"
+     "--into's model is. Where its settings are not given they are the small one's. What becomes\n"
+     "of each parameter follows from both models' graphs, and so does whether the larger one\n"
+     "computes what the small one did, which is said. An optimizer's states are left out.\n\n"
+     "  perilune grow gpt.safetensors --into models/gpt.lua --set model=256 --set heads=8\n"
+     "      --set kv_heads=8 --set ffn=1024 -o wide.safetensors\n"
+     "  perilune grow llama.safetensors --into models/llama.lua --set layers=8 -o d.safetensors\n"
+     "  perilune grow llama.safetensors --into models/moe.lua --set experts=8 --set top_k=2\n"
+     "      --set expert_ffn=344 --set capacity=0 --noise 0.01 -o experts.safetensors\n",
+     cmd_grow},
     {"opt",
      "[GRAPH.ir]",
      "runs one pass on a graph in its text form",

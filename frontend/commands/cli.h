@@ -53,6 +53,7 @@ enum CliGroup {
     IN_RENT = 1 << 26,
     IN_JOB = 1 << 27,
     IN_SWEEP = 1 << 28,
+    IN_GROW = 1 << 29,
     IN_SEARCHED = 1 << 17, /* no command's: what a search chooses where it is not given */
     IN_RUNS = IN_TRAINING | IN_GENERATION | IN_EVALUATION,
     IN_ALL = ~IN_SEARCHED
@@ -191,6 +192,7 @@ int cmd_fit(CliArgs *args);
 int cmd_import(CliArgs *args);
 int cmd_export(CliArgs *args);
 int cmd_average(CliArgs *args);
+int cmd_grow(CliArgs *args);
 int cmd_job(CliArgs *args);
 int cmd_sweep(CliArgs *args);
 int cmd_tokenizer(CliArgs *args);

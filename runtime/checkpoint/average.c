@@ -18,7 +18,10 @@ typedef struct Averaging {
     const AverageOptions *options;
     AverageTotals *totals;
     Safetensors **files; /* [n] */
-    double *shares;      /* [n], adding up to 1 */
+    Safetensors *base;   /* NULL: the method needs none */
+    double *shares;      /* [n] */
+    MergeRule rule;
+    MergeTensor tensor;  /* the one at hand */
     double norm, *apart; /* sums of squares: of the mean; [n], of each file less it */
     double *block_sums;  /* [N_BLOCKS, n + 1], of a piece */
     char *room;          /* [PIECE], as written */
@@ -29,11 +32,12 @@ typedef struct Averaging {
 
 /* --- what the files have --- */
 
-static bool check_tensor(const Averaging *a, const SafetensorsInfo *first, int file) {
+static bool check_tensor(const Averaging *a, const SafetensorsInfo *first, const Safetensors *file,
+                         const char *path) {
     SafetensorsInfo info;
     DType dtype;
-    SourceLoc loc = {a->options->paths[file], 0};
-    if (!safetensors_find(a->files[file], first->name, &info)) {
+    SourceLoc loc = {path, 0};
+    if (!safetensors_find(file, first->name, &info)) {
         diag_error(a->diag, loc, "has no tensor '%s', which %s has", first->name,
                    a->options->paths[0]);
     } else if (!tensor_dtype(&info, &dtype)) {
@@ -65,8 +69,9 @@ static bool check_files(Averaging *a) {
             }
             if (f > 0) continue;
             for (int k = 0; k < a->options->n; k++) {
-                if (!check_tensor(a, info, k)) return false;
+                if (!check_tensor(a, info, a->files[k], a->options->paths[k])) return false;
             }
+            if (a->base && !check_tensor(a, info, a->base, a->options->base)) return false;
             a->totals->n_tensors++;
             a->totals->n_numbers += tensor_count(info);
             a->bytes_all += (int64_t)info->n_bytes;
@@ -108,12 +113,9 @@ static void average_block(const Averaging *a, const SafetensorsInfo *const *info
                           int64_t n, char *out, double *sums) {
     int n_files = a->options->n;
     float values[TENSOR_BLOCK];
-    double mean[TENSOR_BLOCK] = {0};
+    double mean[TENSOR_BLOCK];
     DType dtype;
-    for (int f = 0; f < n_files; f++) {
-        tensor_load(infos[f], at, n, values);
-        for (int64_t i = 0; i < n; i++) mean[i] += a->shares[f] * (double)values[i];
-    }
+    merge_block(&a->rule, &a->tensor, at, n, mean);
     for (int64_t i = 0; i < n; i++) values[i] = (float)mean[i];
     tensor_dtype(infos[0], &dtype);
     weights_store(dtype, values, out, n);
@@ -163,6 +165,7 @@ static bool average_tensors(Averaging *a) {
     int n_files = a->options->n;
     const SafetensorsInfo **infos = memory_zeroed((size_t)n_files, sizeof(*infos));
     SafetensorsInfo *found = memory_zeroed((size_t)n_files, sizeof(*found));
+    SafetensorsInfo base;
     bool good = true;
     for (int i = 0; good && i < safetensors_count(a->files[0]); i++) {
         const SafetensorsInfo *info = safetensors_at(a->files[0], i);
@@ -172,6 +175,10 @@ static bool average_tensors(Averaging *a) {
                 BUG("%s is gone", info->name);
             infos[f] = &found[f];
         }
+        if (a->base && !safetensors_find(a->base, info->name, &base)) BUG("%s is gone", info->name);
+        a->tensor.infos = infos;
+        a->tensor.base = a->base ? &base : NULL;
+        merge_prepare(&a->rule, &a->tensor);
         int64_t n = tensor_count(info);
         for (int64_t at = 0; good && at < n; at += PIECE) {
             good = average_piece(a, infos, at, n - at < PIECE ? n - at : PIECE);
@@ -182,19 +189,25 @@ static bool average_tensors(Averaging *a) {
     return good;
 }
 
-static void set_shares(Averaging *a) {
+static void set_rule(Averaging *a) {
     const AverageOptions *options = a->options;
-    double sum = 0;
-    for (int f = 0; f < options->n; f++) sum += options->shares ? options->shares[f] : 1;
-    for (int f = 0; f < options->n; f++) {
-        a->shares[f] = (options->shares ? options->shares[f] : 1) / sum;
-    }
+    for (int f = 0; f < options->n; f++) a->shares[f] = options->shares ? options->shares[f] : 1;
+    a->rule = (MergeRule){.method = options->method,
+                          .n = options->n,
+                          .shares = a->shares,
+                          .density = options->density,
+                          .scale = options->scale,
+                          .seed = options->seed};
 }
 
 static bool run(Averaging *a) {
     for (int f = 0; f < a->options->n; f++) {
         a->files[f] = safetensors_open(a->options->paths[f], a->diag);
         if (!a->files[f]) return false;
+    }
+    if (merge_needs_base(a->options->method)) {
+        a->base = safetensors_open(a->options->base, a->diag);
+        if (!a->base) return false;
     }
     if (!check_files(a)) return false;
     bool good = open_writer(a) && average_tensors(a);
@@ -219,12 +232,15 @@ bool weights_average(const AverageOptions *options, AverageTotals *out, Diag *di
     a.apart = memory_zeroed(n, sizeof(double));
     a.block_sums = memory_zeroed((n + 1) * N_BLOCKS, sizeof(double));
     a.room = memory_alloc((size_t)PIECE * MOST_DTYPE_BYTES);
-    set_shares(&a);
+    a.tensor.least = memory_zeroed(n, sizeof(float));
+    set_rule(&a);
     bool good = run(&a);
     for (size_t f = 0; f < n; f++) {
         if (a.files[f]) safetensors_close(a.files[f]);
     }
+    if (a.base) safetensors_close(a.base);
     free(a.files);
+    free(a.tensor.least);
     free(a.shares);
     free(a.apart);
     free(a.block_sums);

@@ -6,15 +6,20 @@
 #define RUNTIME_CHECKPOINT_AVERAGE_H
 
 #include "ir/base/diag.h"
+#include "runtime/checkpoint/merge.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 typedef struct AverageOptions {
     const char *const *paths; /* [n] */
-    const double *shares;     /* [n], of the sum; NULL: all the same */
+    const double *shares;     /* [n], of the sum, or factors (merge.h); NULL: all 1 */
     int n;
     const char *to;
+    MergeMethod method; /* else than the mean: in place of it */
+    const char *base;   /* that they were trained from, where the method needs it */
+    double density, scale;
+    uint64_t seed;
     bool (*leaves_out)(const char *key); /* metadata of the first file that are not the mean's */
     const char *settings_key;            /* metadata that should be the same in all */
     void (*progress)(void *user, int64_t bytes_done, int64_t bytes_all); /* may be NULL */

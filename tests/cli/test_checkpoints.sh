@@ -275,6 +275,20 @@ for shares in 1 1,2,3 1,-1 0,0 1, ,1 x,1 1e400,1; do
     fails "shares $shares" 2 'is not one number for each of 2 files' average "$a" "$b" --shares "$shares" -o "$mean"
 done
 works 'another model' '' train $model --set layers=1 --data "$text" --steps 1 --save "$folder/other.st"
+works 'an arc between two' 'slerp   of 2 files' average "$a" "$b" --method slerp --shares 3,1 -o "$folder/arc.st"
+works 'tasks of a base' 'task    of 2 files' average "$a" "$b" --method task --base "$mean" --shares 1,-0.5 -o "$folder/task.st"
+works 'signs that most have' 'ties    of 2 files' average "$a" "$b" --method ties --base "$mean" --density 0.5 -o "$folder/ties.st"
+works 'what is dropped' 'dare    of 2 files' average "$a" "$b" --method dare --base "$mean" --seed 2 -o "$folder/dare.st"
+works 'which is drawn' '' average "$a" "$b" --method dare --base "$mean" --seed 3 -o "$folder/dare3.st"
+result 'anew' "$(cmp -s "$folder/dare.st" "$folder/dare3.st" && echo 'they are equal')"
+works 'is weights' 'loss    ' evaluate "$plan" --load "$folder/ties.st" --data "$text"
+fails 'no such method' 2 "--method: 'soup' is not mean, slerp, task, ties or dare" average "$a" "$b" --method soup -o "$mean"
+fails 'ties of nothing' 2 'ties: --base FILE says what the files were trained from' average "$a" "$b" --method ties -o "$mean"
+fails 'a mean of a base' 2 '--base is not for --method mean' average "$a" "$b" --base "$a" -o "$mean"
+fails 'thin tasks' 2 '--density is not for --method task' average "$a" "$b" --method task --base "$a" --density 0.5 -o "$mean"
+fails 'nothing kept' 2 '--density: 0 keeps nothing' average "$a" "$b" --method ties --base "$a" --density 0 -o "$mean"
+fails 'an arc of three' 2 'is of two files, not of 3' average "$a" "$b" "$a" --method slerp -o "$mean"
+fails 'no base' 2 'none.st' average "$a" "$b" --method task --base "$folder/none.st" -o "$folder/x.st"
 fails 'of another model' 2 'has another shape than in' average "$a" "$folder/other.st" -o "$mean"
 
 [ "$n_failed" -eq 0 ]

@@ -20,7 +20,7 @@ done
 works 'help of help plan' 'usage: perilune plan' help plan --help
 works 'version' 'perilune ' --version
 for command in plan show check train generate tokenizer devices profile tune scale compare cluster validate \
-    import export average opt rent; do
+    import export average grow opt rent; do
     works "help $command" "usage: perilune $command" help "$command"
     [ "$("$perilune" "$command" --help 2>&1)" = "$out" ]
     result "$command --help is help $command" "$([ $? -eq 0 ] || echo 'they differ')"

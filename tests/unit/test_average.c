@@ -128,6 +128,114 @@ static void check_mean(int n, const double *shares, SafetensorsDtype dtype, doub
     diag_destroy(diag);
 }
 
+/* --- merges, against their formulas in f64 --- */
+
+enum { SMALL_ROWS = 3, SMALL = SMALL_ROWS * COLUMNS };
+
+static int by_size(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* The `kept`th largest absolute difference of file f from the base, which is the last file. */
+static double least_kept(int f, int base, int kept) {
+    static double sizes[SMALL];
+    for (int i = 0; i < SMALL; i++) {
+        sizes[i] = (double)fabsf(numbers[f][i] - numbers[base][i]);
+    }
+    qsort(sizes, SMALL, sizeof(double), by_size);
+    return sizes[kept - 1];
+}
+
+static double merged_exactly(MergeMethod method, int i, const double *shares, double scale,
+                             const double *least) {
+    const double base = (double)numbers[2][i];
+    double sum = 0, sign = 0, weight = 0;
+    for (int f = 0; f < 2; f++) sum += shares[f] * ((double)numbers[f][i] - base);
+    if (method == MERGE_TASK) return base + scale * sum;
+    for (int pass = 0, f = 0; pass < 2; f++) {
+        const float apart = numbers[f][i] - numbers[2][i];
+        if (f == 0) sum = 0;
+        if ((double)fabsf(apart) >= least[f]) {
+            if (pass == 0) sign += shares[f] * (double)apart;
+            if (pass == 1 && sign * (double)apart > 0) {
+                sum += shares[f] * (double)apart;
+                weight += shares[f];
+            }
+        }
+        if (f == 1) pass++, f = -1;
+    }
+    return base + (weight > 0 ? scale * sum / weight : 0);
+}
+
+static void check_merge(const char *name, MergeMethod method) {
+    static const double SHARES[] = {0.5, 0.25};
+    const Made how = {SAFETENSORS_F32, NULL, "a=1", SMALL_ROWS};
+    const double density = 0.3, scale = 0.7;
+    Diag *diag = diag_create();
+    double distances[N_FILES], worst = 0, least[2];
+    AverageTotals totals = {.distances = distances};
+    SafetensorsInfo info;
+    int n_dropped = 0;
+    check_begin(name);
+    for (int f = 0; f < N_FILES; f++) paths[f] = make(f, how);
+    const AverageOptions options = {.paths = paths,
+                                    .shares = SHARES,
+                                    .n = 2,
+                                    .to = arena_printf(arena, "%s/merged.st", folder),
+                                    .method = method,
+                                    .base = paths[2],
+                                    .density = density,
+                                    .scale = scale,
+                                    .seed = 4,
+                                    .settings_key = "settings"};
+    CHECK(weights_average(&options, &totals, diag), "%s", diag_text(diag));
+    for (int f = 0; f < 2; f++) least[f] = least_kept(f, 2, (int)ceil(density * SMALL));
+    double dot = 0, squares[2] = {0};
+    for (int i = 0; i < SMALL; i++) {
+        dot += (double)numbers[0][i] * (double)numbers[1][i];
+        for (int f = 0; f < 2; f++) squares[f] += pow((double)numbers[f][i], 2);
+    }
+    const double angle = acos(dot / sqrt(squares[0] * squares[1])), t = 0.25 / 0.75;
+    Safetensors *file = safetensors_open(options.to, diag);
+    if (file && safetensors_find(file, "w", &info)) {
+        for (int i = 0; i < SMALL; i++) {
+            float is;
+            double exact;
+            memcpy(&is, (const char *)info.data + (size_t)i * sizeof(is), sizeof(is));
+            if (method == MERGE_DARE) {
+                /* Each difference is there or not: one of four numbers. */
+                double nearest = INFINITY;
+                exact = 0;
+                for (int kept = 0; kept < 4; kept++) {
+                    double some = (double)numbers[2][i];
+                    for (int f = 0; f < 2; f++) {
+                        const double apart = (double)numbers[f][i] - (double)numbers[2][i];
+                        if (kept >> f & 1) some += scale * SHARES[f] * apart / density;
+                    }
+                    if (fabs(some - (double)is) < nearest) exact = some;
+                    nearest = fmin(nearest, fabs(some - (double)is));
+                }
+                n_dropped += fabs((double)is - (double)numbers[2][i]) < 1e-9;
+            } else if (method == MERGE_SLERP) {
+                exact = (sin((1 - t) * angle) * (double)numbers[0][i] +
+                         sin(t * angle) * (double)numbers[1][i]) /
+                        sin(angle);
+            } else {
+                exact = merged_exactly(method, i, SHARES, scale, least);
+            }
+            worst = fmax(worst, fabs((double)is - exact) / (1 + fabs(exact)));
+        }
+        safetensors_close(file);
+    } else {
+        CHECK(false, "no tensor");
+    }
+    CHECK(worst < 1e-7, "%g apart", worst);
+    const double none = (double)n_dropped / SMALL;
+    CHECK(method != MERGE_DARE || fabs(none - 0.49) < 0.04, "%g of numbers kept nothing", none);
+    diag_destroy(diag);
+}
+
 static void refuse(const char *name, int n, const char *expected) {
     Diag *diag = diag_create();
     double distances[N_FILES];
@@ -165,6 +273,12 @@ int main(void) {
     check_begin("a file whose data begin anywhere");
     paths[1] = make(1, (Made){SAFETENSORS_F32, "adam_m/i", "a=2", ROWS});
     check_mean(2, NULL, SAFETENSORS_BF16, 0x1p-8);
+
+    check_merge("slerp", MERGE_SLERP);
+    check_merge("task", MERGE_TASK);
+    check_merge("ties", MERGE_TIES);
+    check_merge("dare", MERGE_DARE);
+    paths[0] = make(0, bf16), paths[1] = make(1, (Made){SAFETENSORS_F32, "adam_m/i", "a=2", ROWS});
 
     check_begin("other settings are noticed");
     Diag *diag = diag_create();
