@@ -92,6 +92,10 @@ forge() { # NAME TEXT SED: a plan that says something else of images, and whose 
 forge 'a plan of larger images' 'pixels are no 3072 numbers' '/label_share/s/image_side=32/image_side=64/'
 forge 'a plan of more tokens than patches' "'image_tokens' must be from 1 to the patches of an image" \
     '/label_share/s/image_tokens=4/image_tokens=2147483647/'
+forge 'a plan of more tokens than vectors' "1 images of 5 tokens ('image_tokens') have other places than the 4 vectors" \
+    '/label_share/s/image_tokens=4/image_tokens=5/'
+fails 'nor trains by one' 2 'have other places than the 4 vectors' train "$folder/forged" --data "$a" --tokenizer "$t" --eot auto \
+    --val-fraction 0
 forge 'a plan of tokens that are none' 'must be of the 320 tokens' '/label_share/s/image_after="none"/image_after="320"/'
 sed 's/"image": "\([a-z]*\)/"answer": "\1", &/' "$folder/p.jsonl" | head -n 5 >"$folder/q.jsonl"
 works 'problems' 'answers 100.00' evaluate "${writes[@]:0:7}" --temperature 0 --length 8 --problems "$folder/q.jsonl"
