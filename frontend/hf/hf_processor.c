@@ -302,7 +302,8 @@ static void give_parts(Reader *reader, int64_t parts) {
 static bool read_siglip(Reader *reader) {
     const json_t *size = find(reader, "size"), *square = find(reader, "max_image_size");
     const json_t *longest = json_object_get(size, "longest_edge");
-    const json_int_t edge = json_is_integer(longest) ? json_integer_value(longest) : 0;
+    const json_int_t said = json_is_integer(longest) ? json_integer_value(longest) : 0;
+    const json_int_t edge = said > IMAGE_MOST_SIDE ? 0 : said; /* 0: none that can be */
     if (!is_side(reader, json_object_get(square, "longest_edge"))) {
         return refuse_size(reader, "max_image_size");
     }
@@ -315,7 +316,7 @@ static bool read_siglip(Reader *reader) {
     }
     /* The other side is made even, and may be larger by one. */
     const int64_t tiles = (edge + edge % 2 + reader->side - 1) / reader->side;
-    if (edge < reader->side || edge > IMAGE_MOST_SIDE || tiles * tiles >= IMAGE_MOST_IMAGES) {
+    if (edge < reader->side || tiles * tiles >= IMAGE_MOST_IMAGES) {
         return refuse(reader, "size", size,
                       arena_printf(reader->arena,
                                    "'longest_edge' must be from %" PRId64

@@ -395,6 +395,10 @@ static const struct {
      "'size' is {\"longest_edge\":15}, which is not supported; 'longest_edge' must be from 16"},
     {"smolvlm", "{\"size\": {\"longest_edge\": 4096}, \"max_image_size\": {\"longest_edge\": 16}}",
      NULL, "and at most 1023 tiles"},
+    {"smolvlm",
+     "{\"size\": {\"longest_edge\": 9223372036854775807}, \"max_image_size\": {\"longest_edge\": "
+     "16}}",
+     NULL, "pixels, a tile's side, to 4096"},
     {"smolvlm", "{" SIGLIP_SIZE "}", "{\"image_seq_len\": 64}",
      "'image_seq_len' is 64, which is not supported; by its configuration a square has 4 tokens"},
     {"internvl", "{" INTERNVL_SIZE ", \"max_patches\": 65}", NULL, "'max_patches' is 65, which"},
