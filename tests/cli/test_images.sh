@@ -113,6 +113,26 @@ fails 'an image without a place' 2 '1 images, and 2 places' generate "${writes[@
     --prompt '<image><image>'
 fails 'more than the model sees' 2 '2 images; the model sees 1 at most' generate "${writes[@]}" \
     --image "$folder/red.png" --image "$folder/red.png" --prompt '?'
+# A conversation in which two turns have images, through a template that goes over parts.
+printf '%s' "{% for m in messages %}{{ m.role }}: {% if m.content is string %}{{ m.content }}{% else %}{% for item in m.content %}" \
+    "{% if item.type == 'image' %}<image>{% else %}{{ item.text }}{% endif %}{% endfor %}{% endif %}{{ '\\n' }}{% endfor %}" \
+    "{% if add_generation_prompt %}assistant:{% endif %}" >"$folder/parts.jinja"
+turns() { # FIRST SECOND, parts of content
+    echo "{\"messages\": [{\"role\": \"user\", \"content\": [$1, {\"type\": \"text\", \"text\": \" see?\"}]}, {\"role\": \"assistant\", \"content\": \"red\"},
+        {\"role\": \"user\", \"content\": [$2, {\"type\": \"text\", \"text\": \" see?\"}]}]}" | tr -d '\n'
+    echo
+}
+red='{"type": "image", "path": "red.png"}' blue='{"type": "image_url", "image_url": {"url": "blue.webp"}}'
+{ turns "$red" "$blue"; turns "$blue" "$red"; turns "$red, $red" "$blue"; } >"$folder/turns.jsonl"
+talks=(generate "${writes[@]}" --set seq=96 --set images=3 --set patches=48 --chat --chat-template "$folder/parts.jinja")
+run "${talks[@]}" --prompts "$folder/turns.jsonl"
+cached=$out
+run "${talks[@]}" --prompts "$folder/turns.jsonl" --no-cache
+result 'conversations of several images' "$([[ $(grep -c '"text": "[^"]*", "tokens"' <<<"$out") -eq 3 && $out == "$cached" ]] ||
+    echo "$out$err, not $cached")"
+turns "$red, $red" "$blue, $red" >"$folder/turns.jsonl"
+fails 'of more than the model sees' 2 'turns.jsonl:1: 4 images; the model sees 3 at most' "${talks[@]}" \
+    --prompts "$folder/turns.jsonl"
 fails 'no image' 2 'tok.json: is no image that is known' generate "${writes[@]}" --image "$t" --prompt '?'
 fails 'an image without a prompt' 2 '--image: needs --prompt' generate "${writes[@]}" --image "$folder/red.png"
 fails 'a text too long' 2 'the context has 32' generate "${writes[@]}" --image "$folder/red.png" \
