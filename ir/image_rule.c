@@ -2,6 +2,7 @@
 
 #include "ir/op.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -177,6 +178,27 @@ const char *image_rule_read(const Node *share, ImageRule *out) {
     if (out->patches * out->pixel > INT32_MAX) return "a row has 2^31 pixels' numbers or more";
     const char *why = read_texts(share, out);
     return why ? why : read_split(share, out);
+}
+
+bool image_rule_fits(const Graph *graph, const Node *share, const ImageRule *rule, Diag *diag) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op != OP_PUT) continue;
+        const Node *from = node->inputs[1].node; /* or what collectives make of it */
+        while (from->n_inputs == 1 && from->op != OP_OCCURRENCE) from = from->inputs[0].node;
+        const int64_t vectors = node_int(node, ATTR_count, 0);
+        if (from->op != OP_OCCURRENCE || node_int(from, ATTR_token, -1) != rule->token ||
+            vectors == rule->images * rule->tokens) {
+            continue;
+        }
+        diag_error(diag, share->loc,
+                   "label_share: %" PRId64 " %s of %" PRId64
+                   " tokens ('image_tokens') have other places than the %" PRId64
+                   " vectors that the model makes of them",
+                   rule->images, image_rule_parts(rule), rule->tokens, vectors);
+        return false;
+    }
+    return true;
 }
 
 bool graph_image_pixels(const Graph *graph, int64_t *out_patches, int64_t *out_pixel) {

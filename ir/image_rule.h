@@ -77,6 +77,9 @@ static inline int64_t image_grid_parts(ImageGrid grid) {
 bool image_rule_is_there(const Node *share);
 /* NULL, or what is wrong with it. Nothing else has to have checked it. */
 const char *image_rule_read(const Node *share, ImageRule *out);
+/* Has each image as many placeholders as nn.place_images has vectors of it? Else images would have
+ * one another's. False: reported. */
+bool image_rule_fits(const Graph *graph, const Node *share, const ImageRule *rule, Diag *diag);
 /* The dimensions of the input `pixels`; false: the graph has none. */
 bool graph_image_pixels(const Graph *graph, int64_t *out_patches, int64_t *out_pixel);
 

@@ -62,11 +62,15 @@ static bool lengthen(Opening *o, PlanRequest *request) {
     return plan_load_model(o->args, o->args->arena, 1, request, o->diag);
 }
 
-/* What the loss says of images, if it does. */
-static void find_images(GenerateEngine *out, const Graph *graph) {
+/* What the loss says of images, if it does. A plan for decoding no longer has what places them. */
+static void find_images(Opening *o, const Graph *graph) {
+    ImageRule rule;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        if (node->op == OP_LABEL_SHARE && image_rule_is_there(node)) out->images = node;
+        if (node->op == OP_LABEL_SHARE && image_rule_is_there(node)) o->out->images = node;
+    }
+    if (o->out->images && !image_rule_read(o->out->images, &rule)) {
+        image_rule_fits(graph, o->out->images, &rule, o->diag);
     }
 }
 
@@ -122,7 +126,8 @@ static Plan *plan_of_model(Opening *o) {
     if (!plan_precision_from_args(o->args, &request.options, o->diag)) return NULL;
     if (!plan_load_model(o->args, o->args->arena, 1, &request, o->diag)) return NULL;
     if (writes_by_diffusion(o, request.forward)) return NULL;
-    find_images(o->out, request.forward);
+    find_images(o, request.forward);
+    if (diag_error_count(o->diag) > 0) return NULL;
     if (!generate_check_causal(o->args->command->name, o->args->arena, request.forward, o->diag))
         return NULL;
     if (o->obstacle.what || !lengthen(o, &request)) return NULL;
@@ -216,8 +221,9 @@ static int find_plan(Opening *o) {
         training = plan_from_operand(o->args, o->diag);
         if (!training) return EXIT_USAGE;
         for (int p = 0; p < training->n_programs; p++) {
-            find_images(out, training->programs[p].graph);
+            find_images(o, training->programs[p].graph);
         }
+        if (diag_error_count(o->diag) > 0) return EXIT_USAGE;
         for (int p = 0; p < training->n_programs && !out->diffuses; p++) {
             writes_by_diffusion(o, training->programs[p].graph);
         }

@@ -17,11 +17,11 @@ static const char *model_setting(const Model *model, const char *name, Arena *ar
     return setting && setting->has_value ? setting_text(setting, arena) : NULL;
 }
 
-/* What data do with images (ir/image_rule.h) is no part of config.json: an import says what such
- * models are published with, and an export takes any. */
+/* What becomes of images before a model sees them is no part of config.json, but of another file
+ * (hf_processor.h). */
 static bool is_of_images(const char *key) {
-    static const char *const NAMES[] = {"image_fit",    "image_filter", "image_mean",
-                                        "image_before", "image_after",  "image_tile"};
+    static const char *const NAMES[] = {"image_fit",   "image_filter", "image_mean", "image_before",
+                                        "image_after", "image_tile",   "pixel_mean", "pixel_std"};
     for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
         if (strcmp(key, NAMES[i]) == 0) return true;
     }

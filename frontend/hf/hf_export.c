@@ -3,6 +3,7 @@
 #include "frontend/hf/hf_adapter.h"
 #include "frontend/hf/hf_embed.h"
 #include "frontend/hf/hf_files.h"
+#include "frontend/hf/hf_processor.h"
 #include "frontend/progress_line.h"
 #include "ir/base/file.h"
 #include "ir/base/temporary.h"
@@ -141,6 +142,8 @@ static const char *const OTHERS[] = {"tokenizer.json",
                                      "special_tokens_map.json",
                                      "added_tokens.json",
                                      "chat_template.jinja",
+                                     "chat_template.json",
+                                     "video_preprocessor_config.json",
                                      "configuration_deepseek.py",
                                      "modeling_deepseek.py",
                                      "generation_config.json"};
@@ -196,7 +199,9 @@ bool hf_export_open(Arena *arena, const HfExportRequest *request, HfExport *out,
     if (fine && !request->family) {
         out->config = hf_config_write(model, out->family, out->type, config.json,
                                       torch_dtype(out->dtype), diag);
-        fine = out->config != NULL;
+        fine = out->config != NULL &&
+               (out->adapters_alone ||
+                hf_processor_write(arena, model, out->type->name, out->like, NULL, diag));
     }
     json_decref(config.json);
     return fine;
@@ -420,7 +425,10 @@ bool hf_export_write(HfExport *export, const char *dir, Diag *diag) {
     } else {
         fine = fine &&
                hf_write_json(export->arena, temporary, "config.json", export->config, diag) &&
-               copy_others(export, temporary, diag) && write_weights(export, temporary, diag);
+               copy_others(export, temporary, diag) &&
+               hf_processor_write(export->arena, export->model, export->type->name, export->like,
+                                  temporary, diag) &&
+               write_weights(export, temporary, diag);
         if (hf_embed_pooling(export->model)) {
             fine =
                 fine && hf_embed_write(export->arena, export->model, temporary, export->like, diag);

@@ -1,5 +1,6 @@
 #include "frontend/hf/hf_import.h"
 
+#include "frontend/hf/hf_processor.h"
 #include "frontend/hf/hf_quantized.h"
 #include "frontend/hf/hf_rope.h"
 #include "frontend/hf/hf_vision.h"
@@ -404,12 +405,24 @@ bool hf_import_open_found(Arena *arena, const HfConfig *config, const HfFiles *f
     return fine;
 }
 
+static bool take_processor(HfImport *import, const char *dir, Diag *diag) {
+    HfConfig *config = &import->config;
+    ModelSetting settings[HF_PROCESSOR_SETTINGS];
+    int n;
+    if (!hf_processor_read(import->arena, dir, config->json, settings, &n, diag)) return false;
+    for (int i = 0; i < n; i++) {
+        ARENA_PUSH(import->arena, config->settings, config->n_settings, config->settings_capacity,
+                   settings[i]);
+    }
+    return true;
+}
+
 bool hf_import_open(Arena *arena, const char *dir, const char *script, const ModelSetting *given,
                     int n_given, HfImport *out, Diag *diag) {
     *out = (HfImport){.arena = arena, .dtype = DTYPE_F32};
     if (!hf_config_read(arena, dir, &out->config, diag)) return false;
-    bool fine =
-        hf_files_open(arena, dir, &out->files, diag) && read_all(out, script, given, n_given, diag);
+    bool fine = take_processor(out, dir, diag) && hf_files_open(arena, dir, &out->files, diag) &&
+                read_all(out, script, given, n_given, diag);
     if (!fine) hf_import_close(out);
     return fine;
 }

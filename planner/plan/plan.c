@@ -487,6 +487,13 @@ static bool are_tokens(const Plan *plan, const int32_t *tokens, int n) {
     return true;
 }
 
+static bool places_all(const Plan *plan, const Node *share, const ImageRule *rule, Diag *diag) {
+    for (int i = 0; i < plan->n_programs; i++) {
+        if (!image_rule_fits(plan->programs[i].graph, share, rule, diag)) return false;
+    }
+    return true;
+}
+
 bool plan_images(const Plan *plan, const Node *share, ImageRule *out, Diag *diag) {
     const int64_t numbers = plan_pixels(plan);
     *out = (ImageRule){.token = -1};
@@ -512,7 +519,7 @@ bool plan_images(const Plan *plan, const Node *share, ImageRule *out, Diag *diag
                    " tokens",
                    plan->vocab);
     } else {
-        return true;
+        return places_all(plan, share, out, diag);
     }
     return false;
 }

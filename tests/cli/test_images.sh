@@ -92,6 +92,10 @@ forge() { # NAME TEXT SED: a plan that says something else of images, and whose 
 forge 'a plan of larger images' 'pixels are no 3072 numbers' '/label_share/s/image_side=32/image_side=64/'
 forge 'a plan of more tokens than patches' "'image_tokens' must be from 1 to the patches of an image" \
     '/label_share/s/image_tokens=4/image_tokens=2147483647/'
+forge 'a plan of more tokens than vectors' "1 images of 5 tokens ('image_tokens') have other places than the 4 vectors" \
+    '/label_share/s/image_tokens=4/image_tokens=5/'
+fails 'nor trains by one' 2 'have other places than the 4 vectors' train "$folder/forged" --data "$a" --tokenizer "$t" --eot auto \
+    --val-fraction 0
 forge 'a plan of tokens that are none' 'must be of the 320 tokens' '/label_share/s/image_after="none"/image_after="320"/'
 sed 's/"image": "\([a-z]*\)/"answer": "\1", &/' "$folder/p.jsonl" | head -n 5 >"$folder/q.jsonl"
 works 'problems' 'answers 100.00' evaluate "${writes[@]:0:7}" --temperature 0 --length 8 --problems "$folder/q.jsonl"
@@ -109,6 +113,26 @@ fails 'an image without a place' 2 '1 images, and 2 places' generate "${writes[@
     --prompt '<image><image>'
 fails 'more than the model sees' 2 '2 images; the model sees 1 at most' generate "${writes[@]}" \
     --image "$folder/red.png" --image "$folder/red.png" --prompt '?'
+# A conversation in which two turns have images, through a template that goes over parts.
+printf '%s' "{% for m in messages %}{{ m.role }}: {% if m.content is string %}{{ m.content }}{% else %}{% for item in m.content %}" \
+    "{% if item.type == 'image' %}<image>{% else %}{{ item.text }}{% endif %}{% endfor %}{% endif %}{{ '\\n' }}{% endfor %}" \
+    "{% if add_generation_prompt %}assistant:{% endif %}" >"$folder/parts.jinja"
+turns() { # FIRST SECOND, parts of content
+    echo "{\"messages\": [{\"role\": \"user\", \"content\": [$1, {\"type\": \"text\", \"text\": \" see?\"}]}, {\"role\": \"assistant\", \"content\": \"red\"},
+        {\"role\": \"user\", \"content\": [$2, {\"type\": \"text\", \"text\": \" see?\"}]}]}" | tr -d '\n'
+    echo
+}
+red='{"type": "image", "path": "red.png"}' blue='{"type": "image_url", "image_url": {"url": "blue.webp"}}'
+{ turns "$red" "$blue"; turns "$blue" "$red"; turns "$red, $red" "$blue"; } >"$folder/turns.jsonl"
+talks=(generate "${writes[@]}" --set seq=96 --set images=3 --set patches=48 --chat --chat-template "$folder/parts.jinja")
+run "${talks[@]}" --prompts "$folder/turns.jsonl"
+cached=$out
+run "${talks[@]}" --prompts "$folder/turns.jsonl" --no-cache
+result 'conversations of several images' "$([[ $(grep -c '"text": "[^"]*", "tokens"' <<<"$out") -eq 3 && $out == "$cached" ]] ||
+    echo "$out$err, not $cached")"
+turns "$red, $red" "$blue, $red" >"$folder/turns.jsonl"
+fails 'of more than the model sees' 2 'turns.jsonl:1: 4 images; the model sees 3 at most' "${talks[@]}" \
+    --prompts "$folder/turns.jsonl"
 fails 'no image' 2 'tok.json: is no image that is known' generate "${writes[@]}" --image "$t" --prompt '?'
 fails 'an image without a prompt' 2 '--image: needs --prompt' generate "${writes[@]}" --image "$folder/red.png"
 fails 'a text too long' 2 'the context has 32' generate "${writes[@]}" --image "$folder/red.png" \

@@ -6,6 +6,7 @@
  * behind a branch in place of before it, windows of other layers, gates of experts from another
  * sum, positions of another base.
  */
+#include "frontend/hf/hf_processor.h"
 #include "tests/unit/hf_checks.h"
 
 typedef struct Fixture {
@@ -321,6 +322,210 @@ static void test_internvl(void) {
                    "is not supported; only null is");
 }
 
+/* --- what becomes of images before --- */
+
+#define CLIP_SIZE                                                                                  \
+    "\"size\": {\"shortest_edge\": 12}, \"crop_size\": {\"height\": 12, \"width\": 12}"
+#define SIGLIP_SIZE   "\"size\": {\"longest_edge\": 40}, \"max_image_size\": {\"longest_edge\": 16}"
+#define INTERNVL_SIZE "\"size\": {\"height\": 16, \"width\": 16}"
+
+/* What files say, and settings; an export says the same, by what it has of `said`. */
+static const struct {
+    const char *name, *images, *processor, *settings, *said;
+} PROCESSORS[] = {
+    {"llava", "{" CLIP_SIZE ", \"resample\": 2, \"image_std\": [0.25, 0.5, 1]}",
+     "{\"patch_size\": 4, \"vision_feature_select_strategy\": \"default\", "
+     "\"num_additional_image_tokens\": 1}",
+     "image_fit=crop image_filter=bilinear pixel_std=0.25,0.5,1 image_mean=122,116,104",
+     "{\"resample\": 2, \"size\": {\"shortest_edge\": 12}, \"do_center_crop\": true, "
+     "\"image_std\": [0.25, 0.5, 1.0], \"image_processor_type\": \"CLIPImageProcessor\"}"},
+    {"llava",
+     "{\"size\": {\"height\": 12, \"width\": 12}, \"do_center_crop\": false, \"do_pad\": true, "
+     "\"image_processor_type\": \"LlavaImageProcessorFast\", \"image_mean\": [0.5, 0.5, 0.25]}",
+     NULL, "image_fit=pad image_mean=127,127,63 pixel_mean=0.5,0.5,0.25",
+     "{\"do_pad\": true, \"image_processor_type\": \"LlavaImageProcessor\", \"size\": {\"height\": "
+     "12, \"width\": 12}}"},
+    {"smolvlm", "{" SIGLIP_SIZE ", \"image_processor_type\": \"Idefics3ImageProcessorPil\"}",
+     "{\"image_seq_len\": 4}", "image_split=edge image_edge=40 images=10 patches=160",
+     "{\"do_image_splitting\": true, " SIGLIP_SIZE ", \"resample\": 1}"},
+    {"smolvlm", "{" SIGLIP_SIZE ", \"do_image_splitting\": false}", NULL,
+     "image_split=none images=1 patches=16",
+     "{\"do_image_splitting\": false, \"size\": {\"height\": 16, \"width\": 16}}"},
+    {"internvl", NULL,
+     "{\"image_processor\": {" INTERNVL_SIZE ", \"max_patches\": 6, "
+     "\"crop_to_patches\": false}, \"image_seq_length\": 4}",
+     "image_split=ratio least_tiles=1 most_tiles=6 images=7 patches=112 image_filter=bicubic",
+     "{\"max_patches\": 6, \"min_patches\": 1, \"crop_to_patches\": true}"},
+    {"internvl", "{" INTERNVL_SIZE ", \"max_patches\": 1}", NULL, "image_split=none images=1",
+     "{\"max_patches\": 1, \"crop_to_patches\": false}"},
+};
+
+static const struct {
+    const char *name, *images, *processor, *message;
+} BAD_PROCESSORS[] = {
+    {"llava", "[7]", NULL, "preprocessor_config.json: is not a JSON object"},
+    {"llava", "{\"size\": {\"shortest_edge\": 336}}", NULL,
+     "preprocessor_config.json: 'size' is {\"shortest_edge\":336}, which is not supported; it must "
+     "be the 12 pixels of the configuration's 'vision_config.image_size'"},
+    {"llava", "{\"size\": 12, \"crop_size\": 11}", NULL, "'crop_size' is 11, which is not"},
+    {"llava", "{\"size\": 12, \"do_center_crop\": false}", NULL,
+     "'do_center_crop' is false, which"},
+    {"llava", "{" CLIP_SIZE ", \"do_pad\": true}", NULL,
+     "'do_pad' is true, which is not supported"},
+    {"llava", "{" CLIP_SIZE ", \"image_processor_type\": \"LlavaNextImageProcessor\"}", NULL,
+     "'image_processor_type' is \"LlavaNextImageProcessor\", which is not supported; a llava has"},
+    {"llava", "{" CLIP_SIZE ", \"resample\": 0}", NULL,
+     "'resample' is 0, which is not supported; 1"},
+    {"llava", "{" CLIP_SIZE ", \"rescale_factor\": 0.5}", NULL,
+     "'rescale_factor' is 0.5, which is"},
+    {"llava", "{" CLIP_SIZE ", \"do_normalize\": false}", NULL,
+     "'do_normalize' is false, which is"},
+    {"llava", "{" CLIP_SIZE ", \"image_mean\": [0.5, 0.5]}", NULL,
+     "'image_mean' is [0.5,0.5], which"},
+    {"llava", "{" CLIP_SIZE ", \"image_std\": [0.5, 0.5, 0]}", NULL,
+     "it must be three numbers more"},
+    {"llava", NULL, "{\"patch_size\": 14}",
+     "processor_config.json: 'patch_size' is 14, which is not supported; the configuration's"},
+    {"llava", NULL, "{\"patch_size\": 4, \"vision_feature_select_strategy\": \"default\"}",
+     "'num_additional_image_tokens' is missing, which is not supported"},
+    {"smolvlm", "{\"size\": {\"longest_edge\": 40}, \"max_image_size\": {\"longest_edge\": 364}}",
+     NULL, "'max_image_size' is {\"longest_edge\":364}, which is not supported; it must be the 16"},
+    {"smolvlm", "{\"size\": {\"longest_edge\": 15}, \"max_image_size\": {\"longest_edge\": 16}}",
+     NULL,
+     "'size' is {\"longest_edge\":15}, which is not supported; 'longest_edge' must be from 16"},
+    {"smolvlm", "{\"size\": {\"longest_edge\": 4096}, \"max_image_size\": {\"longest_edge\": 16}}",
+     NULL, "and at most 1023 tiles"},
+    {"smolvlm",
+     "{\"size\": {\"longest_edge\": 9223372036854775807}, \"max_image_size\": {\"longest_edge\": "
+     "16}}",
+     NULL, "pixels, a tile's side, to 4096"},
+    {"smolvlm", "{" SIGLIP_SIZE "}", "{\"image_seq_len\": 64}",
+     "'image_seq_len' is 64, which is not supported; by its configuration a square has 4 tokens"},
+    {"internvl", "{" INTERNVL_SIZE ", \"max_patches\": 65}", NULL, "'max_patches' is 65, which"},
+    {"internvl", "{" INTERNVL_SIZE ", \"min_patches\": 13}", NULL, "'min_patches' is 13, which"},
+    {"internvl", "{}", NULL, "'size' is missing, which is not supported; it must be the 16 pixels"},
+};
+
+static void put_text(Arena *arena, const char *dir, const char *name, const char *text) {
+    FILE *file = text ? fopen(arena_printf(arena, "%s/%s", dir, name), "w") : NULL;
+    if (file && (fputs(text, file) < 0 || fclose(file) != 0)) BUG("no file");
+}
+
+static const char *with_processor(Arena *arena, const char *name, const char *images,
+                                  const char *processor) {
+    const char *dir = changed_fixture(arena, name, NULL, NULL);
+    put_text(arena, dir, "preprocessor_config.json", images);
+    put_text(arena, dir, "processor_config.json", processor);
+    return dir;
+}
+
+/* Of "a=b c=d", what the model does not have; "": it has all. */
+static const char *differs(Arena *arena, const Model *model, const char *settings) {
+    for (size_t length; *settings; settings += length + (settings[length] == ' ')) {
+        length = strcspn(settings, " ");
+        const size_t name = strcspn(settings, "=");
+        const Setting *found =
+            settings_find(&model->settings, arena_strndup(arena, settings, name));
+        const char *text = found ? setting_text(found, arena) : "";
+        if (strlen(text) != length - name - 1 || strncmp(text, settings + name + 1, strlen(text)))
+            return arena_printf(arena, "%.*s has %s", (int)length, settings, text);
+    }
+    return "";
+}
+
+/* The key of `said` that the file has otherwise. */
+static const char *unsaid(const char *path, json_t *said) {
+    json_t *json = json_load_file(path, 0, NULL), *value;
+    const char *key, *wrong = json ? NULL : "no file";
+    json_object_foreach(said, key, value) {
+        if (!json_equal(value, json_object_get(json, key))) wrong = key;
+    }
+    json_decref(json);
+    return wrong;
+}
+
+static void test_processor(int i, bool like) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    HfImport imported, again;
+    const char *path = in_scratch(arena, "weights.safetensors"), *out = in_scratch(arena, "out");
+    check_begin(arena_printf(arena, "hf processor %d: %s", i, PROCESSORS[i].settings));
+    const char *dir =
+        with_processor(arena, PROCESSORS[i].name, PROCESSORS[i].images, PROCESSORS[i].processor);
+    bool fine = hf_import_open(arena, dir, NULL, NULL, 0, &imported, diag);
+    CHECK(fine, "%s", diag_text(diag));
+    fine = fine && hf_import_write(&imported, path, diag);
+    if (fine) {
+        const char *wrong = differs(arena, imported.model, PROCESSORS[i].settings);
+        CHECK(!*wrong, "%s", wrong);
+        hf_import_close(&imported);
+        fine = export(arena, imported.model, path, like ? dir : NULL, DTYPE_F32, 5000000000, out,
+                      diag);
+        json_t *said = json_loads(PROCESSORS[i].said, 0, NULL);
+        wrong = unsaid(arena_printf(arena, "%s/preprocessor_config.json", out), said);
+        CHECK(fine && said && !wrong, "%s%s", diag_text(diag), wrong ? wrong : "");
+        json_decref(said);
+        fine = fine && hf_import_open(arena, out, NULL, NULL, 0, &again, diag);
+        CHECK(fine, "%s", diag_text(diag));
+        if (fine) {
+            wrong = differs(arena, again.model, PROCESSORS[i].settings);
+            CHECK(!*wrong, "again: %s", wrong);
+            hf_import_close(&again);
+        }
+    }
+    remove_folder(arena, out);
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+static void test_bad_processors(void) {
+    for (size_t i = 0; i < sizeof(BAD_PROCESSORS) / sizeof(BAD_PROCESSORS[0]); i++) {
+        Arena *arena = arena_create();
+        Diag *diag = diag_create();
+        HfImport imported;
+        const char *message = BAD_PROCESSORS[i].message;
+        check_begin(arena_printf(arena, "hf processor: %s", message));
+        const char *dir = with_processor(arena, BAD_PROCESSORS[i].name, BAD_PROCESSORS[i].images,
+                                         BAD_PROCESSORS[i].processor);
+        const bool opened = hf_import_open(arena, dir, NULL, NULL, 0, &imported, diag);
+        if (opened) hf_import_close(&imported);
+        CHECK(!opened && strstr(diag_text(diag), message), "%s", diag_text(diag));
+        diag_destroy(diag);
+        arena_destroy(arena);
+    }
+}
+
+/* What a processor cannot do. */
+static void expect_unsaid_processor(const char *name, ModelSetting setting, ModelSetting other,
+                                    const char *message) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    HfImport imported;
+    const ModelSetting settings[] = {setting, other};
+    check_begin(arena_printf(arena, "hf processor: %s", message));
+    const bool opened =
+        hf_import_open(arena, fixture(arena, name), NULL, settings, 2, &imported, diag);
+    if (opened) hf_import_close(&imported);
+    CHECK(opened && !hf_processor_write(arena, imported.model, name, NULL, NULL, diag) &&
+              strstr(diag_text(diag), message),
+          "%s", diag_text(diag));
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+static void test_unsaid_processors(void) {
+    expect_unsaid_processor("llava", (ModelSetting){"image_fit", "pad"},
+                            (ModelSetting){"image_mean", "1,2,3"},
+                            "image_mean is '1,2,3', which preprocessor_config.json cannot say of a "
+                            "llava: --set image_mean=122,116,104, its pixel_mean");
+    expect_unsaid_processor("internvl", (ModelSetting){"image_split", "edge"},
+                            (ModelSetting){"image_edge", "64"},
+                            "image_split is 'edge', which preprocessor_config.json cannot say of "
+                            "a internvl: --set image_split=ratio, or none");
+    expect_unsaid_processor("smolvlm", (ModelSetting){"image_fit", "crop"},
+                            (ModelSetting){"image_split", "none"}, "--set image_fit=stretch");
+}
+
 int main(void) {
     if (!mkdtemp(scratch)) BUG("no folder in /tmp");
     for (int i = 0; i < N_FIXTURES; i++) {
@@ -332,6 +537,11 @@ int main(void) {
     expect_bad_configs(BAD, sizeof(BAD) / sizeof(BAD[0]));
     test_said();
     test_internvl();
+    for (int i = 0; i < (int)(sizeof(PROCESSORS) / sizeof(PROCESSORS[0])); i++) {
+        test_processor(i, i % 2);
+    }
+    test_bad_processors();
+    test_unsaid_processors();
     test_sizes();
     test_mutations("qwen3_5_pictures", "config.json", 4096);
     test_mutations("ministral3", "config.json", 4096);
