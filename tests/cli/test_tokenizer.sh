@@ -294,4 +294,52 @@ fails 'more choices than tokens' 2 '--top-k: 501 is more than the 500 tokens' ge
     models/gpt.lua "${small[@]}" --load "$folder/w.st" --tokenizer $t --top-k 501
 fails 'more choices than bytes' 2 '--top-k: 257 is more than the 256 bytes' generate \
     models/gpt.lua "${small[@]}" --load "$folder/w.st" --top-k 257
+
+# --- filling in ---
+f=$folder/fim.json said='Über the low tide, 7 moons'
+run tokenizer train $data/train.txt --vocab 300 -q -o "$f" --special-token '<|endoftext|>' \
+    --special-token '<fim_prefix>' --special-token '<fim_middle>' --special-token '<fim_suffix>'
+wrong= n_first=0 n_others=0
+for seed in $(seq 24); do
+    run tokenizer encode "$f" --text "$said" --fim 1 --seed "$seed"
+    run tokenizer decode "$f" --ids "$out" --special
+    [[ $out =~ ^'<fim_prefix>'(.*)'<fim_suffix>'(.*)'<fim_middle>'(.*)$ ]] || wrong=$out
+    [ "${BASH_REMATCH[1]}${BASH_REMATCH[3]}${BASH_REMATCH[2]}" = "$said" ] || wrong=$out
+    if [ -z "${BASH_REMATCH[1]}" ]; then n_first=$((n_first + 1)); else n_others=$((n_others + 1)); fi
+done
+[ "$n_first" -ge 6 ] && [ "$n_others" -ge 6 ] || wrong="$n_first with the suffix first, $n_others others"
+result 'a document whose middle stands last, either way' "$wrong"
+works 'half of all lines' 'documents with their middle last, ' tokenizer encode "$f" $data/train.txt --fim 0.5 \
+    --separator $'\n' --eot auto -o "$folder/f2.bin"
+result 'about half' "$(grep -o 'last, [0-9.]*' <<<"$out" | awk '{ if ($2 < 35 || $2 > 65) print }')"
+run tokenizer encode "$f" $data/train.txt --fim 0.5 --separator $'\n' --eot auto -q --threads 1 -o "$folder/f1.bin"
+same 'whatever the number of threads' "$folder/f1.bin" "$folder/f2.bin"
+run tokenizer encode "$f" $data/train.txt --fim 0 -q -o "$folder/f1.bin"
+run tokenizer encode "$f" $data/train.txt -q -o "$folder/f2.bin"
+same 'none of them' "$folder/f1.bin" "$folder/f2.bin"
+fails 'no tokens for it' 2 'has no tokens of known names for filling in' tokenizer encode $t --text x --fim 1
+fails 'two tokens' 2 "'2,3' is not three tokens" tokenizer encode "$f" --text x --fim 1 --fim-tokens 2,3
+fails 'one twice' 2 "'2,3,2' is not three tokens" tokenizer encode "$f" --text x --fim 1 --fim-tokens 2,3,2
+fails 'shares of nothing' 2 '--fim-spm: is for --fim RATE only' tokenizer encode "$f" --text x --fim-spm 1
+fills=(models/gpt.lua --set layers=1 --set model=16 --set heads=2 --set kv_heads=2 --set seq=32 --set vocab=320)
+works 'learn filling in' 'documents have their middle last' train "${fills[@]}" --micro-batch 2 --global-batch 4 \
+    --data $data/train.txt --separator $'\n' --eot auto --tokenizer "$f" --fim 1 --steps 2 --save "$folder/f.st"
+fills+=(--load "$folder/f.st" --tokenizer "$f" --temperature 0 --length 6)
+works 'fill in' ' tide' generate "${fills[@]}" --prompt 'The low' --suffix ' tide'
+filled=$out
+result 'between both' "$([[ $filled == 'The low'*' tide' ]] || echo "$filled")"
+works 'without caches' '' generate "${fills[@]}" --prompt 'The low' --suffix ' tide' --no-cache
+result 'the same' "$([ "$out" = "$filled" ] || echo "$out; $filled")"
+printf '{"prompt": "The low", "suffix": " tide"}\n' >"$folder/holes.jsonl"
+works 'of a file' '"suffix": " tide", "text": ' generate "${fills[@]}" --prompts "$folder/holes.jsonl"
+works 'as JSON' '"prompt": "The low", "suffix": " tide"' generate "${fills[@]}" --prompt 'The low' --suffix ' tide' --json
+works 'behind a token that begins texts' ' tide' generate "${fills[@]}" --prompt 'The low' --suffix ' tide' \
+    --bos '<|endoftext|>'
+fails 'two files of suffixes' 2 "lines of --prompts have their own" generate "${fills[@]}" \
+    --prompts "$folder/holes.jsonl" --suffix x
+fails 'no room for a middle' 2 'the context has 32' generate "${fills[@]}" --prompt "$said" --suffix "$said"
+fails 'bytes have no such tokens' 2 '--suffix: is for --tokenizer FILE only' generate models/gpt.lua "${small[@]}" \
+    --load "$folder/w.st" --prompt a --suffix b
+fails 'answers have no middle' 2 '--fim: the plan learns from answers' train models/gpt.lua \
+    --set vocab=320 --set preference=dpo --micro-batch 2 --global-batch 2 --data "$folder/docs.jsonl" --tokenizer "$f" --fim 1 --steps 1
 [ "$n_failed" -eq 0 ]
