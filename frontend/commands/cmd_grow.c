@@ -5,7 +5,6 @@
 #include "frontend/progress_line.h"
 #include "ir/base/json.h"
 #include "planner/show/show_facts.h"
-#include "runtime/engine.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -23,36 +22,14 @@ typedef struct Small {
 } Small;
 
 static bool read_small(CliArgs *args, Small *out, Diag *diag) {
-    Safetensors *file = safetensors_open(args->operand, diag);
-    if (!file) return false;
-    const char *text = safetensors_find_metadata(file, ENGINE_SETTINGS_KEY);
-    const char *model = safetensors_find_metadata(file, "model");
     *out = (Small){.settings = {ARENA_ARRAY(args->arena, ModelSetting, 1), 0, 1}};
-    out->model = model ? arena_strdup(args->arena, model) : NULL;
-    bool good = text && model;
-    if (!good) {
-        diag_error(
-            diag, (SourceLoc){args->operand, 0},
-            "does not say its model and settings, as files that training or import wrote do");
+    if (!plan_add_file_settings(args, args->operand, false, &out->settings, &out->model, diag)) {
+        return false;
     }
-    for (const char *at = text; good && *at;) {
-        const size_t length = strcspn(at, "\n");
-        const char *equals = memchr(at, '=', length);
-        good = equals && equals > at;
-        if (good) {
-            const ModelSetting setting = {
-                arena_strndup(args->arena, at, (size_t)(equals - at)),
-                arena_strndup(args->arena, equals + 1, length - (size_t)(equals + 1 - at))};
-            ARENA_PUSH(args->arena, out->settings.items, out->settings.count,
-                       out->settings.capacity, setting);
-        } else {
-            diag_error(diag, (SourceLoc){args->operand, 0}, "its '%s' are damaged",
-                       ENGINE_SETTINGS_KEY);
-        }
-        at += length + (at[length] == '\n');
-    }
-    safetensors_close(file);
-    return good;
+    if (out->model && out->settings.count > 0) return true;
+    diag_error(diag, (SourceLoc){args->operand, 0},
+               "does not say its model and settings, as files that training or import wrote do");
+    return false;
 }
 
 /* The small model, with sequences as long as the larger one's: its weights are none of that, but

@@ -99,7 +99,13 @@ static bool encode_line(PromptLine *line, const GenerateEngine *engine, const Ge
     line->begin = generate_text_fork(base);
     const char *text = json_string_value(prompt);
     const size_t length = json_string_length(prompt);
+    const json_t *suffix = json_object_get(line->object, "suffix");
+    const bool fills = !chats && json_is_string(suffix);
     if (generate_images_are_in(images, line->object, messages)) {
+        if (fills) {
+            diag_error(diag, line->loc, "'suffix': texts with images are not filled in");
+            return false;
+        }
         const ImagePrompt asked = {.object = line->object,
                                    .messages = prompt ? NULL : messages,
                                    .said = text,
@@ -108,8 +114,7 @@ static bool encode_line(PromptLine *line, const GenerateEngine *engine, const Ge
                                    .where = where};
         return generate_images_prompt(images, chat, &asked, &line->begin, diag);
     }
-    const json_t *suffix = json_object_get(line->object, "suffix");
-    if (!chats && json_is_string(suffix)) {
+    if (fills) {
         const FillAsked asked = {.prefix = text,
                                  .n_prefix = length,
                                  .suffix = json_string_value(suffix),

@@ -410,9 +410,8 @@ static bool add_setting(CliArgs *args, SettingList *list, const char *text, size
     return true;
 }
 
-/* What a file of weights says of its model, as settings_text has it. `must`: it has to. */
-static bool add_from_file(CliArgs *args, SettingList *list, const char *path, bool must,
-                          const char **out_model, Diag *diag) {
+bool plan_add_file_settings(CliArgs *args, const char *path, bool must, SettingList *list,
+                            const char **out_model, Diag *diag) {
     Safetensors *file = safetensors_open(path, diag);
     if (!file) return false;
     const char *text = safetensors_find_metadata(file, ENGINE_SETTINGS_KEY);
@@ -446,7 +445,7 @@ bool plan_add_settings(CliArgs *args, CliOption set, CliOption from, const char 
         return false;
     }
     const char *path = cli_text(args, from, sized ? NULL : absent);
-    if (path && !add_from_file(args, out, path, must, out_model, diag)) return false;
+    if (path && !plan_add_file_settings(args, path, must, out, out_model, diag)) return false;
     for (int i = 0; between && i < between->count; i++) {
         ARENA_PUSH(args->arena, out->items, out->count, out->capacity, between->items[i]);
     }

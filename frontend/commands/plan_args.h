@@ -34,6 +34,10 @@ typedef struct SettingList {
     ModelSetting *items;
     int count, capacity;
 } SettingList;
+/* Adds what a file of weights says of its model, as settings_text has it; `must`: it has to.
+ * *out_model: the model's name, or NULL. False: reported. */
+bool plan_add_file_settings(CliArgs *args, const char *path, bool must, SettingList *list,
+                            const char **out_model, Diag *diag);
 /* Adds what the file of the option `from` says, or `absent`'s if it is not given and no size is
  * set, then `between`, then what the option `set` says. *out_model: the name of the model that the
  * file is of, or NULL. False: reported. */

@@ -73,16 +73,20 @@ bool corpus_options_from_args(const CliArgs *args, const Tokenizer *tokenizer, C
            find_chat(args, tokenizer, out, diag);
 }
 
-bool fill_middle_from_args(const CliArgs *args, const Tokenizer *tokenizer, const FillMiddle **out,
-                           Diag *diag) {
+bool fill_middle_check_args(const CliArgs *args, Diag *diag) {
     static const CliOption OF_FIM[] = {OPT_FIM_SPM, OPT_FIM_TOKENS};
-    *out = NULL;
     for (int i = 0; i < 2 && !cli_given(args, OPT_FIM); i++) {
         if (!cli_given(args, OF_FIM[i])) continue;
         diag_error(diag, NO_LOC, "--%s: is for --fim RATE only", CLI_OPTIONS[OF_FIM[i]].name);
         return false;
     }
-    if (!cli_given(args, OPT_FIM)) return true;
+    return true;
+}
+
+bool fill_middle_from_args(const CliArgs *args, const Tokenizer *tokenizer, const FillMiddle **out,
+                           Diag *diag) {
+    *out = NULL;
+    if (!cli_given(args, OPT_FIM)) return fill_middle_check_args(args, diag);
     FillMiddle *how = ARENA_NEW(args->arena, FillMiddle);
     *how = (FillMiddle){.rate = cli_real(args, OPT_FIM, 0),
                         .spm_rate = cli_real(args, OPT_FIM_SPM, 0.5),

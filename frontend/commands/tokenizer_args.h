@@ -14,6 +14,8 @@ int tokenizer_threads(const CliArgs *args);
 bool corpus_options_from_args(const CliArgs *args, const Tokenizer *tokenizer, CorpusOptions *out,
                               Diag *diag);
 
+/* Nothing that --fim alone has a use for is given without it. False: reported. */
+bool fill_middle_check_args(const CliArgs *args, Diag *diag);
 /* --fim's, with the tokens that it needs; *out NULL: not asked for. False: reported. */
 bool fill_middle_from_args(const CliArgs *args, const Tokenizer *tokenizer,
                            const struct FillMiddle **out, Diag *diag);

@@ -238,6 +238,7 @@ static bool begin_texts(Reading *r) {
         diag_error(r->diag, NO_LOC, "--fim: prompts are answered, and have no middle");
         return false;
     }
+    if (!fill_middle_check_args(r->args, r->diag)) return false;
     if (tokenizer) {
         if (!corpus_options_from_args(r->args, tokenizer, &r->how, r->diag)) return false;
         if (r->how.last != NO_TOKEN) prompts->text.end = r->how.last;

@@ -13,6 +13,7 @@
 bool train_text_from_args(const CliArgs *args, int64_t vocab, TrainText *out, Diag *diag) {
     *out = (TrainText){0};
     return pack_check_args(args, cli_given(args, OPT_PACK), diag) &&
+           fill_middle_check_args(args, diag) &&
            tokenizer_from_args(args, vocab, &out->tokenizer, diag);
 }
 

@@ -321,6 +321,8 @@ fails 'no tokens for it' 2 'has no tokens of known names for filling in' tokeniz
 fails 'two tokens' 2 "'2,3' is not three tokens" tokenizer encode "$f" --text x --fim 1 --fim-tokens 2,3
 fails 'one twice' 2 "'2,3,2' is not three tokens" tokenizer encode "$f" --text x --fim 1 --fim-tokens 2,3,2
 fails 'shares of nothing' 2 '--fim-spm: is for --fim RATE only' tokenizer encode "$f" --text x --fim-spm 1
+fails 'shares of nothing in training' 2 '--fim-spm: is for --fim RATE only' train models/gpt.lua "${small[@]}" \
+    --data $data/train.txt --tokenizer $t --fim-spm 1 --steps 1
 fills=(models/gpt.lua --set layers=1 --set model=16 --set heads=2 --set kv_heads=2 --set seq=32 --set vocab=320)
 works 'learn filling in' 'documents have their middle last' train "${fills[@]}" --micro-batch 2 --global-batch 4 \
     --data $data/train.txt --separator $'\n' --eot auto --tokenizer "$f" --fim 1 --steps 2 --save "$folder/f.st"
