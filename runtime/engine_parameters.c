@@ -21,12 +21,6 @@ Shard engine_leaf_shard(const RankContext *rank, const Node *node) {
     return shard_of(&node->types[0], &node->shardings[0], &rank->plan->mesh, rank->coord);
 }
 
-static uint32_t name_key(const char *name) {
-    uint32_t hash = 2166136261u;
-    for (; *name; name++) hash = (hash ^ (unsigned char)*name) * 16777619u;
-    return hash;
-}
-
 /* Even steps from low to high, by number in the whole tensor. */
 static void fill_range(const PhiloxSpace *space, int64_t count, const Type *whole, double low,
                        double high, float *out) {
@@ -63,7 +57,7 @@ static void fill_shard(const RankContext *rank, const Node *param, const Shard *
     } else if (is_by_number(init)) {
         PhiloxSpace space = {0};
         PhiloxStream stream = {.seed = rank->plan->seed,
-                               .key = name_key(engine_logical_name(rank, param, arena))};
+                               .key = philox_key_of(engine_logical_name(rank, param, arena))};
         uint64_t stride = (uint64_t)type_elements(&shard->whole);
         for (int i = 0; i < shard->local.rank; i++) {
             SpanDims dims;

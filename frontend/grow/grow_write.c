@@ -38,12 +38,6 @@ typedef struct Filling {
     PhiloxStream random;
 } Filling;
 
-static uint32_t name_key(const char *name) {
-    uint32_t hash = 2166136261u;
-    for (; *name; name++) hash = (hash ^ (unsigned char)*name) * 16777619u;
-    return hash;
-}
-
 static int64_t small_index(const Filling *f, int dim, int64_t at, int64_t expert) {
     const GrowDim *d = &f->param->dims[dim];
     const int64_t large = f->type->dims[dim];
@@ -175,7 +169,7 @@ static void begin(Filling *f, const Writing *w, bool *out_has_tokens) {
     f->n_last = type->rank > 0 ? type->dims[last] : 1;
     f->n_last_from = f->n_last;
     f->n_slices = 1;
-    f->random = (PhiloxStream){.seed = w->options->seed, .key = name_key(f->param->name)};
+    f->random = (PhiloxStream){.seed = w->options->seed, .key = philox_key_of(f->param->name)};
     *out_has_tokens = false;
     if (!f->param->from || f->param->zero) return;
     if (type->rank > 0) f->n_last_from = f->param->dims[last].from;

@@ -126,12 +126,6 @@ static void add_ties(const MergeRule *rule, const MergeTensor *tensor, int64_t a
     }
 }
 
-static uint32_t name_key(const char *name) {
-    uint32_t hash = 2166136261u;
-    for (; *name; name++) hash = (hash ^ (unsigned char)*name) * 16777619u;
-    return hash;
-}
-
 static void add_tasks(const MergeRule *rule, const MergeTensor *tensor, int64_t at, int64_t n,
                       double *out) {
     float own[TENSOR_BLOCK], base[TENSOR_BLOCK], draws[TENSOR_BLOCK];
@@ -141,7 +135,7 @@ static void add_tasks(const MergeRule *rule, const MergeTensor *tensor, int64_t 
     for (int f = 0; f < rule->n; f++) {
         const double share = rule->scale * rule->shares[f] / (drops ? rule->density : 1);
         const PhiloxStream stream = {
-            .seed = rule->seed, .step = (uint64_t)f, .key = name_key(tensor->infos[0]->name)};
+            .seed = rule->seed, .step = (uint64_t)f, .key = philox_key_of(tensor->infos[0]->name)};
         tensor_load(tensor->infos[f], at, n, own);
         if (drops) philox_uniform_run(&stream, (uint64_t)at, 1, n, draws);
         for (int64_t i = 0; i < n; i++) {

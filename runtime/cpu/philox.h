@@ -30,6 +30,13 @@ typedef struct PhiloxStream {
     uint32_t key;
 } PhiloxStream;
 
+/* The key of what has this name, a parameter for one: FNV-1a. */
+static inline uint32_t philox_key_of(const char *name) {
+    uint32_t hash = 2166136261u;
+    for (; *name; name++) hash = (hash ^ (unsigned char)*name) * 16777619u;
+    return hash;
+}
+
 /* The bijection itself: ten rounds. */
 void philox_block(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
