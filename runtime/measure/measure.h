@@ -13,7 +13,7 @@
 
 typedef struct MeasureOptions {
     bool quick;    /* fewer sizes and samples: under 10 s instead of a minute */
-    bool tiny;     /* sizes that an emulated device can do: for tests */
+    bool tiny;     /* sizes that an emulated device can do, for a moment each: for tests */
     int n_threads; /* CPU: the most cores to use; 0: all */
     /* CPU: the processes between which messages are measured, which all call with equal options;
      * rank 0's profile has all of it, others' only rows of messages. NULL: between threads. */

@@ -372,7 +372,7 @@ static bool measure_others(CpuMeasure *measure) {
         row->copy_us = shorter(row->copy_us, now.copy_us);
         row->triad_us = shorter(row->triad_us, now.triad_us);
     }
-    measure->budget_us = measure->options->quick ? 2e3 : 8e3;
+    measure->budget_us = measure->options->tiny ? 3e2 : measure->options->quick ? 2e3 : 8e3;
     for (int i = 0; i < p->n_kernels; i++) {
         ProfileKernel *row = &p->kernels[i];
         Arena *arena = arena_create();
@@ -421,7 +421,7 @@ static void measure_products(CpuMeasure *measure) {
 static bool measure_kernels(CpuMeasure *measure) {
     DeviceProfile *p = measure->profile;
     for (int pass = 0; pass < 2; pass++) {
-        measure->budget_us = measure->options->quick ? 8e3 : 20e3;
+        measure->budget_us = measure->options->tiny ? 1e3 : measure->options->quick ? 8e3 : 20e3;
         fill(measure);
         measure_products(measure);
         if (!measure_others(measure)) return false;

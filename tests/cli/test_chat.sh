@@ -16,7 +16,7 @@ for i in $(seq 400); do
         '{"role": "assistant", "content": "'"${said[$b]}"'"}]}'
 done >"$chats"
 run train models/gpt.lua --set layers=2 --set model=64 --set seq=96 --set vocab=426 --set heads=2 \
-    --set masked=true --tokenizer $t --data "$chats" --pack --steps 120 --lr 3e-3 --val-fraction 0 \
+    --set masked=true --tokenizer $t --data "$chats" --pack --steps 80 --lr 4e-3 --val-fraction 0 \
     --save "$w"
 talks=(generate models/gpt.lua --set-from "$w" --load "$w" --tokenizer $t --temperature 0 --quiet)
 

@@ -25,8 +25,8 @@ run tokenizer train "$folder/text.jsonl" --vocab 259 -o "$t" --special-token '<|
 texts=(--set masked=true --tokenizer "$t" --eot auto)
 learn_text() { run train "$model" "${texts[@]}" --data "$folder/text.jsonl" --pack --lr 1e-2 --quiet "$@"; }
 learn_text "${tiny[@]}" --steps 40 --save "$base"
-learn_text "${tiny[@]}" --steps 150 --save "$sure"
-learn_text "${large[@]}" --steps 200 --save "$teacher"
+learn_text "${tiny[@]}" --steps 100 --save "$sure"
+learn_text "${large[@]}" --steps 110 --save "$teacher"
 
 taught=("$model" "${tiny[@]}" "${texts[@]}" --teacher "$model" --teacher-load "$teacher" --distill reverse
     --micro-batch 4 --global-batch 16)

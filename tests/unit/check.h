@@ -21,9 +21,9 @@ enum { VARIANT_STEP = 3, LAYOUT_STEP = 5 };
 enum { VARIANT_STEP = 1, LAYOUT_STEP = 1 };
 #endif
 
-/* Where several models have the same layouts: each has its half of them, or all with TEST_LONG. */
+/* Where several models have the same layouts: each has its third of them, or all with TEST_LONG. */
 static inline int check_shared_step(void) {
-    return LAYOUT_STEP > 1 ? LAYOUT_STEP : getenv("TEST_LONG") ? 1 : 2;
+    return LAYOUT_STEP > 1 ? LAYOUT_STEP : getenv("TEST_LONG") ? 1 : 3;
 }
 
 static char check_case_name[1024]; /* a copy: names are often made on the stack; "": no case */

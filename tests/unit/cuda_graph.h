@@ -9,7 +9,7 @@
  * f32 differs from the CPU only where sums have another order (train_compare.h: losses to 1e-5,
  * weights to 1e-4 of their norm). bf16 rounds intermediate results at other places: losses to 2e-3.
  *
- * The emulator is slow: without TEST_LONG every other layout is run, and with AddressSanitizer,
+ * The emulator is slow: without TEST_LONG every third layout is run, and with AddressSanitizer,
  * which makes all this ten times slower, every sixteenth.
  */
 #ifndef TESTS_UNIT_CUDA_GRAPH_H
@@ -278,7 +278,7 @@ static inline void check_layouts(const Variant *variant, const Layout *layouts, 
     static int n;
     for (int l = 0; l < count; l++) {
         if (layouts[l].t > variant->most_t) continue;
-        int each = EACH > 1 ? EACH : getenv("TEST_LONG") ? 1 : 2;
+        int each = EACH > 1 ? EACH : getenv("TEST_LONG") ? 1 : 3;
         if (n % each == 0 && n / each % 2 == half) check_layout(variant, &layouts[l]);
         n++;
     }

@@ -482,8 +482,8 @@ int main(void) {
     /* GPT on all layouts: what a layout breaks, it mostly breaks for every model. */
     for (int v = 0; v < N_VARIANTS; v += VARIANT_STEP) {
         /* The last ones differ from others in a layer or two. */
-        int step = v == 0 ? 1 : v < N_VARIANTS - N_FEW ? 2 : 7;
-        check_variant(&VARIANTS[v], LAYOUTS, N_LAYOUTS, step * LAYOUT_STEP);
+        int step = v == 0 ? LAYOUT_STEP : v < N_VARIANTS - N_FEW ? check_shared_step() : 7;
+        check_variant(&VARIANTS[v], LAYOUTS, N_LAYOUTS, step);
     }
     check_variant(&DEEP, DEEP_LAYOUTS, N_DEEP_LAYOUTS, LAYOUT_STEP);
     check_repeats(&VARIANTS[1]);

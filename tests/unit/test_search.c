@@ -137,7 +137,7 @@ static void use_random_case(SearchRequest *request) {
 }
 
 static void test_optimum(Diag *diag) {
-    int n_cases = (getenv("TEST_LONG") ? 400 : 120) / (LAYOUT_STEP * VARIANT_STEP), n_same = 0,
+    int n_cases = (getenv("TEST_LONG") ? 400 : 60) / (LAYOUT_STEP * VARIANT_STEP), n_same = 0,
         n_searched = 0, n_tried = 0;
     int n_points = 0, n_beaten = 0;
     double worst = 1;
@@ -624,7 +624,7 @@ static void test_speed(Arena *arena, Diag *diag) {
     } CASES[] = {
         {4096, 4096, 96, 1}, {3072, 3072, 128, 2}, {16384, 2048, 126, 2}, {100000, 100000, 128, 5}};
     check_begin("large searches end in time");
-    for (int i = 0; i < 4; i += LAYOUT_STEP) {
+    for (int i = 0; i < 4; i += getenv("TEST_LONG") ? 1 : 3) {
         synthetic_use(SYNTHETIC_175B, CASES[i].n_blocks);
         SearchRequest request = request_of(CASES[i].n_ranks, CASES[i].global_batch);
         SearchResult *r = search_layouts(arena, &synthetic_costs, &request, diag);
