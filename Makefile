@@ -106,7 +106,7 @@ SANITIZED_ONLY := $(addprefix test_,blend chat chat_jinja classes cluster collec
                   hf_quantized hide_messages host image ir islands jinja judge lamb launch line_text lost_rank \
                   lua_match masked_lm masks message_groups metrics model_cost moe node_cost outer_step pack \
                   packed_text path pipeline_sim plan preference qk_clip rent rollout_cuda rollout_share room rule \
-                  safetensors scaling_law schedule sentencepiece show show_scale show_search simulate_candidate \
+                  safetensors scaling_law schedule sentencepiece show_scale simulate_candidate \
                   spans step_cost stop_gradient stragglers sweep tensor_copy token_file tokenizer trace train_bpe \
                   train_processes train_unigram validate validate_published verify_division verify_plan \
                   verify_update)

@@ -25,7 +25,7 @@ check() {
     if [ "$2" = "$3" ]; then echo "ok $1"; else echo "FAIL $1: '$3' instead of '$2'"; fi
 }
 
-"$folder/tests/gpu/first" --budget 8 smoke eager kernels training virtual >"$folder/said" 2>&1
+"$folder/tests/gpu/first" --budget 15 smoke eager kernels training virtual >"$folder/said" 2>&1
 check 'a part failed' 1 $?
 results=$folder/build/gpu-first/results.txt
 check 'a line for each part, whatever became of those before' 'ok smoke: loss 2.5

@@ -29,14 +29,10 @@ static inline uint64_t of_f64(double x) {
 }
 
 /* Exponents are 112 larger in f32; those of subnormal numbers, too, once they are normal. */
-static float widen_f16(uint16_t bits) {
+float ptx_widen_f16(uint16_t bits) {
     float x = f32_of((uint32_t)(bits & 0x7fff) << 13) * 0x1p112f;
     if ((bits & 0x7c00) == 0x7c00) x = bits & 1023 ? NAN : INFINITY;
     return bits & 0x8000 ? -x : x;
-}
-
-float ptx_widen(uint16_t bits, bool bf16) {
-    return bf16 ? f32_of((uint64_t)bits << 16) : widen_f16(bits);
 }
 
 static uint16_t narrow_bf16(float x) {

@@ -5,6 +5,8 @@
 
 #include "tests/ptx/module.h"
 
+#include <string.h>
+
 enum {
     WARP = 32,
     MOST_WARPS = 32,
@@ -16,20 +18,26 @@ enum {
     MOST_POLLS = 10000 /* of a warp, in one block: blocks run one after the other */
 };
 
-/* What became of two bytes of shared memory. Threads are counted from 1; 0 is none. */
+/* How two bytes of shared memory were written: without padding, to be compared whole. Threads are
+ * counted from 1; 0 is none. */
 typedef struct Shadow {
-    uint16_t writer;
-    bool pending;     /* a copy is under way */
-    uint32_t written; /* the writer's epoch */
-    uint32_t handed;  /* the writer's proxy fences before it */
-    uint32_t readers; /* warps that read it since; Machine.reads has more */
+    uint16_t writer, pending; /* pending: a copy is under way */
+    uint32_t written;         /* the writer's epoch */
+    uint32_t handed;          /* the writer's proxy fences before it */
 } Shadow;
 
-/* What a warp read last: its epoch, and the lane, or SEVERAL. */
-typedef struct LastRead {
-    uint32_t epoch : 24, lane : 8;
-} LastRead;
+/* What a warp read last: its epoch in 24 bits, and the lane, or SEVERAL. */
+typedef uint32_t LastRead;
 enum { SEVERAL = 255 };
+static inline LastRead last_read(uint32_t epoch, int lane) {
+    return epoch << 8 | (uint32_t)lane;
+}
+static inline uint32_t last_read_epoch(LastRead read) {
+    return read >> 8;
+}
+static inline int last_read_lane(LastRead read) {
+    return (int)(read & 255);
+}
 
 typedef struct Copy { /* cp.async */
     uint32_t to;
@@ -97,8 +105,9 @@ typedef struct Machine {
     Warp *warps;
     int n_warps;
     unsigned char *shared;
-    Shadow *shadow;  /* [shared_bytes / SHADOW_BYTES] */
-    LastRead *reads; /* [n_warps][the same] */
+    Shadow *shadow;    /* [shared_bytes / SHADOW_BYTES] */
+    uint32_t *readers; /* [the same]: warps that read it since; `reads` has more */
+    LastRead *reads;   /* [n_warps][the same] */
     Barrier barriers[MOST_BARRIERS];
     uint32_t shared_bytes;
     bool failed;
@@ -111,7 +120,14 @@ machine_fail(Machine *m, const Warp *w, const Instruction *i, int lane, const ch
 /* arithmetic.c: out[lane] from a, b, c; false: not known. */
 bool ptx_compute(const Instruction *i, const uint64_t *a, const uint64_t *b, const uint64_t *c,
                  uint64_t *out);
-float ptx_widen(uint16_t bits, bool bf16);
+float ptx_widen_f16(uint16_t bits);
+static inline float ptx_widen(uint16_t bits, bool bf16) {
+    const uint32_t wide = (uint32_t)bits << 16;
+    float x;
+    if (!bf16) return ptx_widen_f16(bits);
+    memcpy(&x, &wide, sizeof(x));
+    return x;
+}
 
 /* memory.c: ld, st, atom, red, cp, fence; false: failed. */
 bool memory_access(Machine *m, Warp *w, const Instruction *i, uint32_t mask);
@@ -142,7 +158,15 @@ static inline bool comes_before(const Warp *w, int lane, uint16_t thread, uint32
 bool tensor_run(Machine *m, Warp *w, const Instruction *i);
 
 /* run.c: an operand of a lane. */
-uint64_t warp_operand(const Machine *m, const Warp *w, const Operand *operand, int lane);
+uint64_t warp_special(const Machine *m, const Warp *w, Special which, int lane);
+static inline uint64_t warp_operand(const Machine *m, const Warp *w, const Operand *operand,
+                                    int lane) {
+    switch (operand->kind) {
+    case OPERAND_REGISTER: return w->registers[operand->reg][lane] ^ operand->negated;
+    case OPERAND_SPECIAL: return warp_special(m, w, (Special)operand->number, lane);
+    default: return (uint64_t)operand->number;
+    }
+}
 
 /* What a register becomes. */
 static inline void warp_set(Warp *w, int reg, int lane, uint64_t value) {

@@ -17,10 +17,15 @@ static bool check_place(Machine *m, Warp *w, const Instruction *i, int lane, uin
     return !m->failed;
 }
 
+static bool same_write(const Shadow *a, const Shadow *b) {
+    return memcmp(a, b, sizeof(*a)) == 0;
+}
+
 bool shared_read(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t at, int bytes) {
     if (!check_place(m, w, i, lane, at, bytes)) return false;
-    for (int k = 0; k < bytes / SHADOW_BYTES; k++) {
-        const Shadow *s = &m->shadow[at / SHADOW_BYTES + (uint32_t)k];
+    const Shadow *s = &m->shadow[at / SHADOW_BYTES];
+    for (int k = 0; k < bytes / SHADOW_BYTES; k++, s++) {
+        if (k && same_write(s, s - 1)) continue;
         if (s->pending)
             machine_fail(m, w, i, lane, "reads shared memory at %u, a copy to which is under way",
                          at);
@@ -42,25 +47,33 @@ static LastRead *last_reads(const Machine *m, int warp) {
 }
 
 void note_reads(Machine *m, const Warp *w, uint32_t at, uint32_t end, int lane) {
-    Shadow *s = &m->shadow[at / SHADOW_BYTES];
-    LastRead *last = &last_reads(m, w->number)[at / SHADOW_BYTES];
-    const uint32_t bit = 1u << w->number, epoch = w->epoch & 0xffffff;
-    for (; at < end; at += SHADOW_BYTES, s++, last++) {
-        bool again = lane != SEVERAL && s->readers & bit && last->epoch == epoch;
-        *last = (LastRead){epoch, (uint8_t)(again && last->lane != lane ? SEVERAL : lane)};
-        s->readers |= bit;
+    uint32_t *restrict readers = &m->readers[at / SHADOW_BYTES];
+    LastRead *restrict last = &last_reads(m, w->number)[at / SHADOW_BYTES];
+    const uint32_t bit = 1u << w->number;
+    const LastRead now = last_read(w->epoch, lane), several = last_read(w->epoch, SEVERAL);
+    const int n = at < end ? (int)((end - at + SHADOW_BYTES - 1) / SHADOW_BYTES) : 0;
+    if (lane == SEVERAL) { /* whole tiles */
+        for (int k = 0; k < n; k++) last[k] = now;
+        for (int k = 0; k < n; k++) readers[k] |= bit;
+        return;
+    }
+    for (int k = 0; k < n; k++) {
+        bool again = readers[k] & bit && last_read_epoch(last[k]) == last_read_epoch(now);
+        last[k] = again && last[k] != now ? several : now;
+        readers[k] |= bit;
     }
 }
 
 /* A thread that read the two bytes at `cell` and does not come before this lane's writing, or -1.
  */
 static int find_reader(const Machine *m, const Warp *w, int lane, uint32_t cell) {
-    for (uint32_t left = m->shadow[cell].readers; left; left &= left - 1) {
+    for (uint32_t left = m->readers[cell]; left; left &= left - 1) {
         int other = __builtin_ctz(left);
-        const LastRead *last = &last_reads(m, other)[cell];
-        bool before = other == w->number ? last->epoch < w->epoch || last->lane == lane
-                                         : w->seen[other] >= last->epoch;
-        if (!before) return other * WARP + (last->lane == SEVERAL ? 0 : last->lane);
+        const LastRead last = last_reads(m, other)[cell];
+        const int last_lane = last_read_lane(last);
+        bool before = other == w->number ? last_read_epoch(last) < w->epoch || last_lane == lane
+                                         : w->seen[other] >= last_read_epoch(last);
+        if (!before) return other * WARP + (last_lane == SEVERAL ? 0 : last_lane);
     }
     return -1;
 }
@@ -73,11 +86,6 @@ static const char *cell_defect(const Machine *m, const Warp *w, const Shadow *s)
     if (writer->handed[(s->writer - 1) % WARP] <= s->handed)
         return "its writer had no proxy fence since";
     return NULL;
-}
-
-static bool same_write(const Shadow *a, const Shadow *b) {
-    return a->writer == b->writer && a->pending == b->pending && a->written == b->written &&
-           a->handed == b->handed;
 }
 
 const char *shared_defect(const Machine *m, const Warp *w, uint32_t at, uint32_t end) {
@@ -139,7 +147,7 @@ bool shared_write(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t 
                          at);
         s->writer = thread;
         s->written = w->epoch;
-        s->readers = 0;
+        m->readers[at / SHADOW_BYTES + (uint32_t)k] = 0;
         s->handed = w->handed[lane];
     }
     return !m->failed;

@@ -32,7 +32,7 @@ void machine_fail(Machine *m, const Warp *w, const Instruction *i, int lane, con
 
 /* --- operands --- */
 
-static uint64_t special_value(const Machine *m, const Warp *w, Special which, int lane) {
+uint64_t warp_special(const Machine *m, const Warp *w, Special which, int lane) {
     switch (which) {
     case SPECIAL_TID_X: return (uint64_t)(w->number * WARP + lane);
     case SPECIAL_NTID_X: return (uint64_t)m->launch->threads;
@@ -46,14 +46,6 @@ static uint64_t special_value(const Machine *m, const Warp *w, Special which, in
     case SPECIAL_NTID_Y:
     case SPECIAL_NTID_Z: return 1;
     default: return 0;
-    }
-}
-
-uint64_t warp_operand(const Machine *m, const Warp *w, const Operand *operand, int lane) {
-    switch (operand->kind) {
-    case OPERAND_REGISTER: return w->registers[operand->reg][lane] ^ operand->negated;
-    case OPERAND_SPECIAL: return special_value(m, w, (Special)operand->number, lane);
-    default: return (uint64_t)operand->number;
     }
 }
 
@@ -404,6 +396,7 @@ static void run_warp(Machine *m, Warp *w) {
 static void begin_block(Machine *m) {
     const int n = m->kernel->n_registers;
     memset(m->shadow, 0, sizeof(Shadow) * (m->shared_bytes / SHADOW_BYTES + 1));
+    memset(m->readers, 0, sizeof(uint32_t) * (m->shared_bytes / SHADOW_BYTES + 1));
     memset(m->shared, 0xff, m->shared_bytes);
     for (int k = 0; k < m->n_warps; k++) {
         Warp *w = &m->warps[k];
@@ -479,13 +472,14 @@ static void *room_of(Room *room, size_t bytes) {
 
 static void place_machine(Machine *m) {
     static struct {
-        Room shared, shadow, reads, warps, registers[MOST_WARPS], defined[MOST_WARPS],
+        Room shared, shadow, readers, reads, warps, registers[MOST_WARPS], defined[MOST_WARPS],
             touched[MOST_WARPS], under_way[MOST_WARPS];
     } rooms;
     const size_t n = (size_t)m->kernel->n_registers + 1,
                  n_cells = m->shared_bytes / SHADOW_BYTES + 1, n_warps = (size_t)m->n_warps;
     m->shared = room_of(&rooms.shared, m->shared_bytes + 1);
     m->shadow = room_of(&rooms.shadow, sizeof(Shadow) * n_cells);
+    m->readers = room_of(&rooms.readers, sizeof(uint32_t) * n_cells);
     m->reads = room_of(&rooms.reads, sizeof(LastRead) * n_cells * n_warps);
     m->warps = room_of(&rooms.warps, sizeof(Warp) * n_warps);
     for (int k = 0; k < m->n_warps; k++) {
