@@ -46,15 +46,16 @@ void fuzz_safetensors(const unsigned char *bytes, size_t n) {
 }
 
 /* A text that has what tokenizers look for: contractions, spaces, digits, marks, other scripts. */
-static const char SAMPLE[] = " It's  12\r\n\t<|endoftext|> e\xCC\x81t\xC3\xA9 \xE6\x97\xA5\xE6\x9C\xAC "
-                             "\xF0\x9F\x99\x82<s>don't\xEF\xBC\xA1";
+static const char SAMPLE[] =
+    " It's  12\r\n\t<|endoftext|> e\xCC\x81t\xC3\xA9 \xE6\x97\xA5\xE6\x9C\xAC "
+    "\xF0\x9F\x99\x82<s>don't\xEF\xBC\xA1";
 
 static void encode_sample(Tokenizer *tokenizer, FuzzSpace *space) {
     TokenList tokens = {0};
     Encoder *encoder = encoder_create(tokenizer);
     const EncoderOutput out = {.tokens = &tokens};
-    if (encoder_encode(encoder, (const unsigned char *)SAMPLE, sizeof(SAMPLE) - 1, true, &out, "sample",
-                       space->diag)) {
+    if (encoder_encode(encoder, (const unsigned char *)SAMPLE, sizeof(SAMPLE) - 1, true, &out,
+                       "sample", space->diag)) {
         for (size_t i = 0; i < tokens.count; i++) {
             size_t length;
             const char *text = tokenizer_text(tokenizer, tokens.items[i], &length);
@@ -151,7 +152,8 @@ void fuzz_parquet(const unsigned char *bytes, size_t n) {
     if (parquet_open(&file, space.arena, "fuzz", bytes, n, space.diag)) {
         ParquetUse *uses = ARENA_ARRAY(space.arena, ParquetUse, file.n_leaves + 1);
         for (int leaf = 0; leaf < file.n_leaves; leaf++)
-            uses[leaf] = parquet_leaf_is_readable(&file.leaves[leaf]) ? PARQUET_VALUES : PARQUET_LEVELS;
+            uses[leaf] =
+                parquet_leaf_is_readable(&file.leaves[leaf]) ? PARQUET_VALUES : PARQUET_LEVELS;
         for (int group = 0; group < file.n_groups; group++) {
             ParquetRows rows = {.keeps_empty = group % 2};
             ParquetValues values = {0};
@@ -164,8 +166,8 @@ void fuzz_parquet(const unsigned char *bytes, size_t n) {
     fuzz_end(&space);
 }
 
-static bool take_tokens(void *user, const uint32_t *tokens, const unsigned char *marks, size_t count,
-                        Diag *diag) {
+static bool take_tokens(void *user, const uint32_t *tokens, const unsigned char *marks,
+                        size_t count, Diag *diag) {
     (void)user, (void)diag;
     touch(tokens, count * sizeof(*tokens));
     if (marks) touch(marks, count);
@@ -177,7 +179,8 @@ void fuzz_lines(const unsigned char *bytes, size_t n) {
     static Tokenizer *tokenizer;
     static const char *const CLASSES = "low,high";
     FuzzSpace space = fuzz_begin();
-    if (!tokenizer) tokenizer = tokenizer_load("tests/data/tokenizers/qwen2.json", NULL, space.diag);
+    if (!tokenizer)
+        tokenizer = tokenizer_load("tests/data/tokenizers/qwen2.json", NULL, space.diag);
     if (!tokenizer) abort();
     const char *path = fuzz_file("data.jsonl", n ? bytes + 1 : bytes, n ? n - 1 : 0);
     const int way = n ? bytes[0] % 8 : 0;
@@ -192,7 +195,9 @@ void fuzz_lines(const unsigned char *bytes, size_t n) {
                              .classes = way == 3 || way == 4 ? CLASSES : NULL,
                              .n_classes = way == 3 || way == 4 ? 2 : 0,
                              .class_may_lack = way == 4,
-                             .texts = way == 5 ? 3 : way == 6 ? CORPUS_ANY_TEXTS : 0,
+                             .texts = way == 5   ? 3
+                                      : way == 6 ? CORPUS_ANY_TEXTS
+                                                 : 0,
                              .field = way == 7 ? "said" : NULL,
                              .first = NO_TOKEN,
                              .last = NO_TOKEN,

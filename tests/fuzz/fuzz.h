@@ -1,9 +1,9 @@
-/* Readers of what comes from outside, each a function of bytes: libFuzzer looks for bytes that break
- * one (`make fuzz`), and test_fuzz.c gives them what it once found.
+/* Readers of what comes from outside, each a function of bytes: libFuzzer looks for bytes that
+ * break one (`make fuzz`), and test_fuzz.c gives them what it once found.
  *
- * Bytes may be an error or be read; what is read is printed and read again, encoded, rendered, proved,
- * as the program would. A crash, a hang, memory out of proportion and a leak are findings, and so is
- * what says otherwise the second time: then a target aborts. */
+ * Bytes may be an error or be read; what is read is printed and read again, encoded, rendered,
+ * proved, as the program would. A crash, a hang, memory out of proportion and a leak are findings,
+ * and so is what says otherwise the second time: then a target aborts. */
 #ifndef TESTS_FUZZ_FUZZ_H
 #define TESTS_FUZZ_FUZZ_H
 
@@ -22,7 +22,7 @@ typedef struct FuzzTarget {
     const char *seeds; /* files that it begins with, as the shell names them */
 } FuzzTarget;
 
-extern const FuzzTarget FUZZ_TARGETS[]; /* ends with one without a name */
+extern const FuzzTarget FUZZ_TARGETS[];        /* ends with one without a name */
 const FuzzTarget *fuzz_find(const char *name); /* NULL: none */
 
 /* What a target's reader works in. */

@@ -33,7 +33,8 @@ void fuzz_ir(const unsigned char *bytes, size_t n) {
     fuzz_end(&space);
 }
 
-/* And proved: no plan, however made, may break the proofs, and one that they hold for is printed. */
+/* And proved: no plan, however made, may break the proofs, and one that they hold for is printed.
+ */
 void fuzz_plan(const unsigned char *bytes, size_t n) {
     FuzzSpace space = fuzz_begin();
     Plan *plan = plan_parse(space.arena, "fuzz", fuzz_text(&space, bytes, n), space.diag);
@@ -74,9 +75,10 @@ void fuzz_profile(const unsigned char *bytes, size_t n) {
 }
 
 void fuzz_jinja(const unsigned char *bytes, size_t n) {
-    static const char MESSAGES[] =
-        "[{\"role\": \"system\", \"content\": \"Be brief.\"}, {\"role\": \"user\", \"content\": \"<b>?\"},"
-        " {\"role\": \"assistant\", \"content\": [{\"type\": \"text\", \"text\": \"\\u00e9\"}, 1.5, null]}]";
+    static const char MESSAGES[] = "[{\"role\": \"system\", \"content\": \"Be brief.\"}, "
+                                   "{\"role\": \"user\", \"content\": \"<b>?\"},"
+                                   " {\"role\": \"assistant\", \"content\": [{\"type\": \"text\", "
+                                   "\"text\": \"\\u00e9\"}, 1.5, null]}]";
     FuzzSpace space = fuzz_begin();
     const JinjaTemplate *template =
         jinja_parse(space.arena, "fuzz", fuzz_text(&space, bytes, n), n, space.diag);
@@ -101,7 +103,9 @@ void fuzz_jinja(const unsigned char *bytes, size_t n) {
 
 /* Finds itself in a text, or nothing; what it finds is within the text. */
 void fuzz_pattern(const unsigned char *bytes, size_t n) {
-    static const char TEXT[] = "It's 3.14 o\xE2\x80\x99""clock,  \xC3\xA9t\xC3\xA9\n\n\tx_y 12345 \xE6\x97\xA5\xE6\x9C\xAC!!";
+    static const char TEXT[] =
+        "It's 3.14 o\xE2\x80\x99"
+        "clock,  \xC3\xA9t\xC3\xA9\n\n\tx_y 12345 \xE6\x97\xA5\xE6\x9C\xAC!!";
     FuzzSpace space = fuzz_begin();
     Pattern *pattern = n ? pattern_compile(fuzz_text(&space, bytes + 1, n - 1),
                                            bytes[0] & 1 ? PATTERN_RUST : PATTERN_ONIGURUMA,
