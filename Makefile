@@ -117,7 +117,7 @@ TESTS   := $(patsubst tests/unit/%.c,$B/tests/%,$(wildcard tests/unit/*.c))
 ifneq ($(and $(SANITIZE),$(if $(EVERY_TEST),,some)),)
 TESTS   := $(filter-out $(SANITIZED_ELSEWHERE:%=$B/tests/%),$(TESTS))
 endif
-SUPPORT := $(patsubst %.c,$B/%.o,$(wildcard tests/support/*.c))
+SUPPORT := $(patsubst %.c,$B/%.o,$(wildcard tests/support/*.c) $(filter-out %/main.c,$(wildcard tests/fuzz/*.c)))
 BENCHES := $(patsubst tests/bench/%.c,$B/bench/%,$(wildcard tests/bench/*.c))
 EMULATED := $(patsubst runtime/cuda/kernels/%.cu,$B/emulate/%.o,$(wildcard runtime/cuda/kernels/*.cu))
 SCRIPTS := $(sort $(wildcard tests/*/test_*.sh))
@@ -131,7 +131,8 @@ MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all tests help deps deps-test test test-long bench test-gpu bench-gpu gpu-bundle lint format demo install clean FORCE
+.PHONY: all tests help deps deps-test test test-long fuzz bench test-gpu bench-gpu gpu-bundle lint format demo install clean \
+        FORCE
 
 all: $B/perilune
 ifeq ($(CUDA),no)
@@ -294,6 +295,7 @@ help:
 	@echo 'make demo       trains a small model on text, and writes some (about 4 minutes; TEXT=FILE)'
 	@echo 'make test       all tests, plain and with sanitizers, and lint (about 20 minutes)'
 	@echo 'make test-long  the tests that take longer'
+	@echo 'make fuzz       readers of files and messages, given bytes that break them (FUZZ_SECONDS=60 each)'
 	@echo 'make bench      measurements'
 	@echo 'make test-gpu   the tests that need a GPU; make bench-gpu: measurements on one'
 	@echo 'make gpu-bundle build/gpu-bundle: both of them, for a machine that cannot build'
@@ -329,6 +331,17 @@ test-long: deps-test
 	@$(MAKE) --no-print-directory SANITIZE=address,undefined EVERY_TEST=yes all tests
 	@TEST_LONG=1 TEST_SECONDS=3600 tests/run tests/lint $(TESTS) $(SCRIPTS)
 	@TEST_SECONDS=3600 tests/run $(TESTS:$B/%=build-asan/%)
+
+# Readers of what comes from outside, given bytes that take branches not taken before (tests/fuzz): FUZZ_SECONDS=60
+# for each, FUZZ='ir plan' alone. By clang's libFuzzer, which AddressSanitizer's macros are not clang's for.
+FUZZED := -O1 -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all \
+          -fno-sanitize=null,object-size,pointer-overflow -D__SANITIZE_ADDRESS__=1
+fuzz: deps-test
+	@$(MAKE) --no-print-directory B=build-fuzz CC=clang CUDA=no OPTIMIZE='$(FUZZED)' build-fuzz/fuzz build-fuzz/perilune
+	@tests/fuzz/run $(FUZZ)
+
+$B/fuzz: $B/tests/fuzz/main.o $(patsubst tests/fuzz/%.c,$B/tests/fuzz/%.o,$(filter-out %/main.c,$(wildcard tests/fuzz/*.c))) $B/libperilune.a
+	$(CC) $(FLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $^ $(LIBS)
 
 bench: deps
 	@$(MAKE) --no-print-directory all $(BENCHES)

@@ -101,7 +101,7 @@ return model {
   dropout = 0.0,      -- of the decoder's embeddings and of each residual branch
   init_std = 0.02,    -- weights' spread when they are made
   lora = 0,           -- rank of adapters of the decoder (nn.lora); 0: none
-  lora_alpha = 0.0, lora_rslora = false, lora_dropout = 0.0,
+  lora_alpha = 0.0, lora_rslora = false, lora_plus = 1.0, lora_dropout = 0.0,
   lora_targets = "q,k,v,o,gate,up,down",
   size = "tiny",
   sizes = {

@@ -97,7 +97,8 @@ local function read_targets(targets)
   return set
 end
 
-local OPTIONS = { rank = 8, alpha = NONE, dropout = 0.0, rslora = false, targets = NONE }
+local OPTIONS = { rank = 8, alpha = NONE, dropout = 0.0, rslora = false, plus = 1.0,
+                  targets = NONE }
 
 -- Options that read_lora made: what it knows besides, { group =, shared = } where an A is shared.
 local known = setmetatable({}, { __mode = "k" })
@@ -142,6 +143,9 @@ local function read_lora(given, target, shared)
   if type(alpha) ~= "number" or not (alpha > 0 and alpha <= 1e6) then
     fail("lora: 'alpha' must be a number more than 0 and at most 1e6, not %s", tostring(alpha))
   end
+  if not (o.plus > 0 and o.plus <= 1e4) then
+    fail("lora: 'plus' must be more than 0 and at most 10000, not %s", tostring(o.plus))
+  end
   o.alpha = o.alpha or o.rank
   known[o] = {}
   if not target then return o end
@@ -182,7 +186,7 @@ local function adapter(m, x, from, to, name, o, each, dtype)
   local made = of.group and of.shared[of.group]
   local a = not made and first_half(m, x, from, name, o, each)
   local b = m:param(name .. ".lora_b", joined(each or {}, joined("lora", to)),
-    { init = "zeros", decay = 1 })
+    { init = "zeros", decay = 1, lr_scale = o.plus ~= 1 and o.plus or nil })
   if not made then
     local h = ops.matmul{ nn.dropout(x, o.dropout), a, over = from }
     local scale = o.alpha / (o.rslora and math.sqrt(o.rank) or o.rank)
@@ -195,9 +199,10 @@ end
 
 -- Low-rank adaptation (Hu et al. 2021, arXiv 2106.09685), as a model's settings say: `lora`, the
 -- rank (0: none), `lora_alpha` (0: the rank), `lora_dropout` (of what adapters read),
--- `lora_targets` (names of TARGETS, or of SEVERAL, with commas between; a+b share an A), and
--- `lora_rslora` (alpha / sqrt(rank): Kalajdzievski 2023, arXiv 2312.03732).
--- Gives layers' option `lora`, { rank, alpha, dropout, targets, rslora }, or nil. Freezes every
+-- `lora_targets` (names of TARGETS, or of SEVERAL, with commas between; a+b share an A),
+-- `lora_rslora` (alpha / sqrt(rank): Kalajdzievski 2023, arXiv 2312.03732), and `lora_plus` (B's
+-- learning rate is so many times A's: LoRA+, Hayou et al. 2024, arXiv 2402.12354).
+-- Gives layers' option `lora`, { rank, alpha, dropout, targets, rslora, plus }, or nil. Freezes every
 -- parameter but adapters, NAME.lora_a [from, lora] and NAME.lora_b [lora, to], both with an axis
 -- `experts` before where each expert has its own; b begins with zeros, so that the model does as it
 -- did. An A that wz and wx share is called z_x.lora_a. Later patterns, of m:freeze or --set
@@ -209,8 +214,9 @@ function nn.lora(m)
   local alpha, dropout = m:setting("lora_alpha"), m:setting("lora_dropout")
   if rank == 0 then
     local without = { lora_alpha = (alpha or 0) ~= 0, lora_dropout = (dropout or 0) ~= 0,
-                      lora_rslora = m:setting("lora_rslora") == true }
-    for _, name in ipairs{ "lora_alpha", "lora_rslora", "lora_dropout" } do
+                      lora_rslora = m:setting("lora_rslora") == true,
+                      lora_plus = (m:setting("lora_plus") or 1) ~= 1 }
+    for _, name in ipairs{ "lora_alpha", "lora_rslora", "lora_plus", "lora_dropout" } do
       if without[name] then
         fail("lora: '%s' has no effect without adapters: 'lora', their rank, is 0", name)
       end
@@ -219,7 +225,8 @@ function nn.lora(m)
   end
   m:freeze("*, !*.lora_a, !*.lora_b")
   return { rank = rank, alpha = alpha ~= 0 and alpha or nil, dropout = dropout,
-           targets = m:setting("lora_targets"), rslora = m:setting("lora_rslora") }
+           targets = m:setting("lora_targets"), rslora = m:setting("lora_rslora"),
+           plus = m:setting("lora_plus") }
 end
 
 return read_lora, adapter

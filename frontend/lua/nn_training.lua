@@ -18,6 +18,7 @@ local SETTINGS = {
   lora = 0,           -- rank of adapters beside frozen weights (nn.lora); 0: none, all train
   lora_alpha = 0.0,   -- they count alpha / rank times; 0: once
   lora_rslora = false, -- alpha / sqrt(rank) times
+  lora_plus = 1.0,    -- how many times A's learning rate B's is
   lora_dropout = 0.0, -- of what adapters read
   lora_targets = "q,k,v,o", -- the products that have them
 }

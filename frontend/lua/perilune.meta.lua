@@ -221,6 +221,7 @@ function model(description) end
 ---short.b, .c, .x, .o, experts, shared, state, state.in, short, short.in, all; all if absent.
 ---"a+b": they share an A
 ---@field rslora? boolean alpha / sqrt(rank) instead
+---@field plus? number B's learning rate is so many times A's; 1 if absent
 
 ---@class perilune.LinearOptions
 ---@field weight? string its name
@@ -289,8 +290,8 @@ local nn = {}
 ---@return perilune.Value
 function nn.linear(m, x, from, to, options) end
 
----The model's settings lora, lora_alpha, lora_rslora, lora_dropout and lora_targets as layers'
----option `lora`, all other parameters frozen; nil where lora is 0.
+---The model's settings lora, lora_alpha, lora_rslora, lora_plus, lora_dropout and lora_targets as
+---layers' option `lora`, all other parameters frozen; nil where lora is 0.
 ---@param m perilune.Model
 ---@return perilune.LoraOptions?
 function nn.lora(m) end

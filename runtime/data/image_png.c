@@ -45,6 +45,20 @@ static void find_orientation(Png *p) {
     }
 }
 
+/* libpng makes room for some chunks (eXIf) as they claim, before it reads what is there. Pixels it
+ * takes as they come: a file whose last ones are missing still has a size. */
+static bool claims_too_much(const unsigned char *bytes, size_t n) {
+    enum { SIGNATURE = 8, LENGTH = 4, KIND = 4, CRC = 4 };
+    for (size_t at = SIGNATURE; at + LENGTH + KIND <= n;) {
+        const unsigned char *b = bytes + at;
+        const size_t length = (size_t)b[0] << 24 | (size_t)b[1] << 16 | (size_t)b[2] << 8 | b[3];
+        if (memcmp(b + LENGTH, "IEND", KIND) == 0) return false;
+        if (length > n - at - LENGTH - KIND) return memcmp(b + LENGTH, "IDAT", KIND) != 0;
+        at += LENGTH + KIND + length + CRC;
+    }
+    return false;
+}
+
 /* EXIF may be behind the pixels, so that its size is not known from the head alone: those who ask
  * for sizes are told what the head says. */
 static bool read_png(Png *p) {
@@ -81,6 +95,8 @@ static bool guard(Png *p) {
 
 bool image_read_png(ImageRead *read) {
     Png p;
+    if (claims_too_much(read->bytes, read->n))
+        return image_refuse(read->why, "a damaged PNG: it ends too early");
     memset(&p, 0, sizeof(p));
     p.read = read;
     p.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &p, fail, keep_silent);

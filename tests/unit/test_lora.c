@@ -49,6 +49,7 @@ static const Tried TRIED[] = {
       {"shared", "true"},
       {"lora", "2"},
       {"lora_alpha", "6"},
+      {"lora_plus", "4"},
       {"lora_dropout", "0.1"},
       {"lora_targets", "all"}}},
     {"adapters of latents and experts",
@@ -168,6 +169,39 @@ static void check_layouts(const Tried *of) {
     }
     run_close(&one);
     run_close(&made);
+}
+
+/* B begins with zeros, so that A learns nothing in the first step, and B has the same gradient
+ * whatever its rate is: of plain descent 8 times that moves it 8 times as far, to the bit. */
+static void check_plus(void) {
+    static const Tried plain = {"",
+                                "models/llama.lua",
+                                {SMALL, {"lora", "3"}, {"optimizer", "sgd"}, {"momentum", "0"}}},
+                       plus = {"",
+                               "models/llama.lua",
+                               {SMALL,
+                                {"lora", "3"},
+                                {"optimizer", "sgd"},
+                                {"momentum", "0"},
+                                {"lora_plus", "8"}}};
+    Run one, eight;
+    check_begin("lora_plus: B learns so many times as fast as A");
+    bool done = start(&one, &plain, &ALONE) && run_steps(&one, 1, RATE);
+    done = start(&eight, &plus, &ALONE) && run_steps(&eight, 1, RATE) && done;
+    CHECK(done, "%s%s", diag_text(one.diag), diag_text(eight.diag));
+    for (int i = 0; done && i < one.n_params; i++) {
+        const float *slow = run_weight(&one, i), *fast = run_weight(&eight, i);
+        const float factor = strstr(one.names[i], ".lora_b") ? 8 : 1;
+        int n_other = 0, n_moved = 0;
+        for (int64_t k = 0; k < type_elements(&one.types[i]); k++) {
+            n_other += fast[k] != factor * slow[k];
+            n_moved += slow[k] != 0;
+        }
+        CHECK(n_other == 0 && n_moved > 0, "%d elements of '%s'", n_other, one.names[i]);
+    }
+    run_close(&one);
+    run_close(&eight);
+    check_end();
 }
 
 /* --- 16 bits --- */
@@ -576,6 +610,7 @@ static void check_for_gpus(void) {
 int main(void) {
     for (size_t i = 0; i < sizeof(TRIED) / sizeof(TRIED[0]); i++) check_layouts(&TRIED[i]);
     compare_print_worst();
+    check_plus();
     check_16_bits();
     check_weights();
     check_for_gpus();
