@@ -102,7 +102,7 @@ SANITIZED_ONLY := $(addprefix test_,blend chat chat_jinja classes cluster collec
                   cuda_epilogue cuda_epilogue_train cuda_fake cuda_fused_loss cuda_gemm cuda_halves \
                   cuda_join_products cuda_join_sums cuda_lanes cuda_libraries cuda_limits cuda_norm_sum cuda_order \
                   cuda_stack_products cuda_summary cuda_tune cuda_wgmma_launch dataset device_time embed event_file \
-                  exchange_cost file frontend goodput gpu_decode gpu_train grow hf hf_classes hf_fp8 hf_newer \
+                  exchange_cost file frontend fuzz goodput gpu_decode gpu_train grow hf hf_classes hf_fp8 hf_newer \
                   hf_quantized hide_messages host image ir islands jinja judge lamb launch line_text lost_rank \
                   lua_match masked_lm masks message_groups metrics model_cost moe node_cost outer_step pack \
                   packed_text path pipeline_sim plan preference qk_clip rent rollout_cuda rollout_share room rule \
