@@ -203,9 +203,9 @@ end
 -- `lora_rslora` (alpha / sqrt(rank): Kalajdzievski 2023, arXiv 2312.03732), and `lora_plus` (B's
 -- learning rate is so many times A's: LoRA+, Hayou et al. 2024, arXiv 2402.12354).
 -- Gives layers' option `lora`, { rank, alpha, dropout, targets, rslora, plus }, or nil. Freezes
--- every parameter but adapters, NAME.lora_a [from, lora] and NAME.lora_b [lora, to], both with an axis
--- `experts` before where each expert has its own; b begins with zeros, so that the model does as it
--- did. An A that wz and wx share is called z_x.lora_a. Later patterns, of m:freeze or --set
+-- every parameter but adapters, NAME.lora_a [from, lora] and NAME.lora_b [lora, to], both with an
+-- axis `experts` before where each expert has its own; b begins with zeros, so that the model does
+-- as it did. An A that wz and wx share is called z_x.lora_a. Later patterns, of m:freeze or --set
 -- freeze=, let others train.
 function nn.lora(m)
   check_model("lora", m)
