@@ -293,7 +293,7 @@ $B/libraries: Makefile
 help:
 	@echo 'make            build/perilune               ARCH=x86-64-v3 for another machine than this'
 	@echo 'make demo       trains a small model on text, and writes some (about 4 minutes; TEXT=FILE)'
-	@echo 'make test       all tests, plain and with sanitizers, and lint (about 20 minutes)'
+	@echo 'make test       all tests, plain or with sanitizers, and lint (20 to 25 minutes)'
 	@echo 'make test-long  the tests that take longer'
 	@echo 'make fuzz       readers of files and messages, given bytes that break them (FUZZ_SECONDS=60 each)'
 	@echo 'make bench      measurements'
